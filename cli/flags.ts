@@ -119,6 +119,12 @@ export interface DeploymentListFlags {
   readonly limit: number;
 }
 
+export interface DeploymentHealthFlags {
+  readonly state?: string;
+  readonly name?: string;
+  readonly limit: number;
+}
+
 /** Flags of `deployment start` and `stop`. */
 export interface DeploymentVerbFlags {
   readonly allVersions?: boolean;

@@ -8,6 +8,7 @@ import type {
   ContainerListFlags,
   DeploymentDeleteFlags,
   DeploymentRollbackFlags,
+  DeploymentHealthFlags,
   DeploymentListFlags,
   DeploymentVerbFlags,
   TaskDeadFlags,
@@ -214,6 +215,17 @@ function addDeployment(program: Command, invocation: () => Invocation): void {
   ).action(async (flags: DeploymentListFlags) => {
     const { runDeploymentList } = await import('./commands/deployment.ts');
     await runDeploymentList(flags, invocation());
+  });
+  examples(
+    command(deployment, 'health', 'Say how each deployment is and why, the worst first')
+      .option('--state <states>', 'only these, such as FAILING,DEGRADED')
+      .option('--name <text>', 'only those whose name contains this')
+      .option('--limit <n>', 'how many at most', listLimit, 1000),
+    'deployment health',
+    'deployment health --state FAILING,DEGRADED --json',
+  ).action(async (flags: DeploymentHealthFlags) => {
+    const { runDeploymentHealth } = await import('./commands/deployment-health.ts');
+    await runDeploymentHealth(flags, invocation());
   });
   examples(
     command(deployment, 'show', 'Show a deployment: its state, addresses, handler and settings').argument(

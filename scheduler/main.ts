@@ -193,7 +193,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   // Requests from outside, and work by time.
   const scheduleParts = openSchedules({ ...base, taskParts });
   const seriesParts = openSeries(infrastructure, clusterState, events, deployments);
-  const { explain, relay } = openExplain({ ...base, taskParts, scaling, linkParts, provisioning });
+  const { explain, deploymentHealth, relay } = openExplain({ ...base, taskParts, scaling, linkParts, provisioning });
   const streamRelay = openStreamRelay(infrastructure, identity, clusterState, certificate);
   const volumeFileParts = openVolumeFiles(infrastructure, identity, clusterState, taskParts);
   const buildParts = openBuilds(infrastructure, clusterState, objectParts, taskParts, scaling, registryParts);
@@ -224,6 +224,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     actionParts,
     certificate,
     explains: explain,
+    deploymentHealth,
     growthOf: (poolId, isAdmin) => relay.growth(poolId, isAdmin),
     recording: (request) => relay.recording(request),
     shareRows: (workspaceId) => relay.shares(workspaceId),

@@ -13,7 +13,7 @@ interface Place {
   readonly right: string;
 }
 const PLACES: readonly Place[] = [
-  { title: 'Overview', path: '', right: 'GET /deployment/{ws}' },
+  { title: 'Overview', path: '', right: 'GET /deployment-health/{ws}' },
   { title: 'Tasks', path: '/tasks', right: 'GET /task-summary/{ws}' },
   { title: 'Logs', path: '/logs', right: 'GET /logs/{ws}' },
 ];

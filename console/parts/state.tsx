@@ -37,22 +37,3 @@ export function State({ state }: { readonly state: string }) {
     </span>
   );
 }
-
-/** Places in a list of states, the worst first. */
-const RANKS: Readonly<Record<string, number>> = {
-  FAILING: 0,
-  DEGRADED: 1,
-  PENDING: 2,
-  SCALING: 3,
-  BUSY: 4,
-  STOPPING: 5,
-  HEALTHY: 6,
-  IDLE: 7,
-  STOPPED: 8,
-};
-/** A deployment that somebody should do something about stands before those that are well, whatever its state. */
-const NEEDS_STEP = 4;
-export const rankOf = (state: string | undefined, needsStep: boolean): number => {
-  const rank = state === undefined ? 6.5 : (RANKS[state] ?? 5);
-  return needsStep ? Math.min(rank, NEEDS_STEP) : rank;
-};

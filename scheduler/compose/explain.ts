@@ -1,7 +1,9 @@
 // Explanations: the replica that was asked gathers them, and asks the leader for facts that only the leader has.
+import { DeploymentHealth } from '../api/explain/health.ts';
 import { ScalingRelay } from '../api/explain/relay.ts';
 import { Explain } from '../api/explain/service.ts';
 import type { ProvisioningLoop } from '../control/provisioning/loop.ts';
+import type { Target } from '../domain/stub-config.ts';
 import type { ServeLeases } from '../workspaces/deployments/serve-leases.ts';
 import { EventReads } from '../workspaces/events/reads.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
@@ -28,6 +30,7 @@ export interface ExplainSetup {
 
 export interface ExplainRoom {
   readonly explain: Explain;
+  readonly deploymentHealth: DeploymentHealth;
   readonly relay: ScalingRelay;
 }
 
@@ -40,21 +43,25 @@ export function openExplain(setup: ExplainSetup): ExplainRoom {
     isLeader: clusterState.isLeader,
     log: infrastructure.log,
   });
-  const explain = new Explain({
+  const shared = {
     ...infrastructure,
     ...clusterState,
-    refusalOf: (target) => setup.serves.refusal(target) ?? clusterState.feasibility.refusal(target),
+    refusalOf: (target: Target) => setup.serves.refusal(target) ?? clusterState.feasibility.refusal(target),
+    targets,
+    tasks: taskParts.reads,
+  };
+  const explain = new Explain({
+    ...shared,
     hasRegistry: infrastructure.settings.LONGSHORE_REGISTRY !== undefined,
     limits: identity.limits,
     usage: linkParts.usage,
     placer: scaling.placer,
     provisioning: setup.provisioning,
     autoscaler: scaling.autoscaler,
-    targets,
     queues: lineParts.lines,
-    tasks: taskParts.reads,
     events: new EventReads(infrastructure.db),
     scaling: (queue) => relay.scaling(queue),
   });
-  return { explain, relay };
+  const deploymentHealth = new DeploymentHealth({ ...shared, scalings: (queues) => relay.scalings(queues) });
+  return { explain, deploymentHealth, relay };
 }

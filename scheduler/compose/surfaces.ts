@@ -46,6 +46,7 @@ export interface SurfacesSetup extends Pick<
   | 'workers'
   | 'pools'
   | 'explains'
+  | 'deploymentHealth'
   | 'growthOf'
   | 'providerAdmin'
   | 'recording'

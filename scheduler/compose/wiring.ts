@@ -88,6 +88,7 @@ export function wire(parts: Wired): void {
   parts.deferredCalls.onWaiting(() => parts.deferredExecutor.wake());
   parts.deferredCalls.onEnded((taskId) => parts.deferredExecutor.endedElsewhere(taskId));
   parts.relay.onAsked((queue) => parts.explain.scalingOf(queue));
+  parts.relay.onAskedOfAll((queues) => parts.explain.scalingsOf(queues));
   parts.relay.onAskedOfPool((poolId, isAdmin) => parts.explain.growthOfPool(poolId, isAdmin));
   parts.relay.onAskedToRecord((request) => scaling.recordings.answer(request));
   parts.relay.onAskedOfShares((workspaceId) => scaling.placer.shareReport(workspaceId));

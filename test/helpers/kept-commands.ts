@@ -5,6 +5,7 @@
 export const LISTS: Readonly<Record<string, 'own' | 'admin'>> = {
   'container list': 'own',
   'context list': 'own',
+  'deployment health': 'own',
   'deployment list': 'own',
   'image list': 'own',
   'key list': 'admin',

@@ -288,6 +288,31 @@ export const LISTS: Readonly<Record<string, List>> = {
       },
     },
   },
+  'GET /deployment-health/{ws}': {
+    idOf,
+    add: async (platform, kit) =>
+      (await platform.deploy(kit.unique('healthy'), { stubType: 'function/deployment' })).id,
+    filters: {
+      make: async (platform) => {
+        const idle = await platform.deploy('well-idle', { stubType: 'function/deployment' });
+        const stopped = await platform.deploy('well-stopped', { stubType: 'function/deployment' });
+        await rest(platform, `POST /deployment/{ws}/stop/${stopped.id}`);
+        return { idle: idle.id, stopped: stopped.id };
+      },
+      always: 'limit=1000&',
+      cases: {
+        name: [
+          ['name=well-', 'idle stopped'],
+          ['name=WELL-', ''],
+        ],
+        state: [
+          ['name=well-&state=STOPPED', 'stopped'],
+          ['name=well-&state=idle,stopped', 'idle stopped'],
+          ['name=well-&state=FAILING', ''],
+        ],
+      },
+    },
+  },
   'GET /task/{ws}': {
     idOf,
     add: (_platform, kit) => kit.aTask(),

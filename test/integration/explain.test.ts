@@ -6,6 +6,7 @@ import { request } from 'undici';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Value } from 'typebox/value';
 import { Explanation } from '#shared/api/explain.ts';
+import { HealthList } from '#shared/api/rest/deployment-health.ts';
 import { loadConfig } from '#shared/config.ts';
 import { SchedulerSettings } from '#scheduler/config.ts';
 import { startScheduler } from '#scheduler/main.ts';
@@ -240,6 +241,50 @@ describe('a deployment', () => {
     }, 'it is stopped');
     expect(stopped.next_steps[0]).toContain('longshore deployment start bounded');
   });
+});
+
+test('the list of deployments by health says of each name what its explanation says, on every scheduler', async () => {
+  await deploy('crowd-health');
+  for (let count = 0; count < 4; count += 1) await put('crowd-health');
+  await deploy('refused-health', { gpu: 'H100', gpuCount: 1 });
+  await deploy('idle-health');
+  const newest = await deploy('idle-health', { env: ['N=newer'] });
+  const health = (replica: number, query: string, by = own) =>
+    send(replica, `GET /api/v1/deployment-health/${by.workspaceId}?${query}`, by.token);
+  await waitFor(
+    async () => (await explain('crowd-health')).scaling?.containers.every((one) => one.main_rejection !== ''),
+    'they were tried',
+  );
+  const seen = ({ data }: Json) =>
+    (data as Json[]).map((row) => [row['name'], row['state'], row['needs_attention'], row['next_step']]);
+  const said = ['crowd-health', 'refused-health', 'idle-health'].map(async (name) => {
+    const { state, next_steps: steps } = await explain(name);
+    return [name, state, name !== 'idle-health', steps[0] ?? ''];
+  });
+  const expected = await Promise.all(said);
+  for (const replica of [0, 1])
+    // An answer serves its readers for some seconds.
+    await waitFor(async () => {
+      const { json } = await health(replica, 'name=-health&limit=1000');
+      expect([...Value.Errors(HealthList, json)]).toEqual([]);
+      return JSON.stringify(seen(json)) === JSON.stringify(expected) && json['leader_answered'] === true;
+    }, 'the rows say the same');
+  const { json } = await health(1, 'name=idle-health');
+  expect(json['data']).toMatchObject([
+    { id: newest, version: 2, ready: 0, waiting: 0, summary: (await explain('idle-health')).summary },
+  ]);
+  const first = (await health(1, 'name=-health&limit=2')).json;
+  const second = (await health(1, `name=-health&limit=2&cursor=${String(first['next'])}`)).json;
+  expect([...seen(first), ...seen(second), second['next']]).toEqual([...expected, '']);
+  expect((await health(0, 'limit=1000', other)).json).toMatchObject({ data: [], total: 0, states: {} });
+  expect((await health(0, 'limit=1000', { ...own, token: other.token })).status).toBe(401);
+  for (const [query, name] of [
+    ['state=SLEEPY', 'state'],
+    ['cursor=WzFd', 'cursor'],
+  ] as const) {
+    const refused = await health(0, query);
+    expect([refused.status, refused.json['message']]).toEqual([400, expect.stringContaining(`parameter ${name} `)]);
+  }
 });
 
 test('a container says which machines said no, until when it waits, and what may be done', async () => {

@@ -38,6 +38,7 @@ const REST: Readonly<Record<string, string>> = {
   'GET /logs/{ws}': 'ra',
   'GET /logs/{ws}/stream': 'ra',
   'GET /explain/{ws}/{id}': 'r',
+  'GET /deployment-health/{ws}': 'ra',
   'GET /metrics/{ws}/pool-timeseries': 'r',
   'GET /metrics/{ws}/stub-timeseries': 'r',
   'GET /metrics/{ws}/workspace-timeseries': 'r',

@@ -20,9 +20,10 @@ export interface RelayParts {
   readonly timeoutMs?: number;
 }
 
-/** A question is about a queue, a pool, recordings, reservations, or shares of one workspace or of all. */
+/** A question is about a queue or several, a pool, recordings, reservations, or shares of one workspace or of all. */
 type Question =
   | { readonly queue: QueueName }
+  | { readonly queues: readonly QueueName[] }
   | { readonly poolId: number; readonly isAdmin: boolean }
   | { readonly recording: RecordingRequest }
   | { readonly reservations: true }
@@ -32,6 +33,8 @@ interface Answer {
   readonly scaling: ExplainedScaling | null;
   /** null: another question, or the pool has no provider. */
   readonly growth: ExplainedGrowth | null;
+  /** Explanations of several queues, in their order. Absent: another question, or the leader could not tell. */
+  readonly scalings?: readonly ExplainedScaling[];
   /** Absent: another question, or the leader could not tell. */
   readonly shares?: readonly ShareRow[];
   /** Absent: another question, or the leader could not tell. */
@@ -44,6 +47,8 @@ type Message = (Question & { readonly ask: string }) | (Answer & { readonly answ
 const NO_ANSWER: Answer = { scaling: null, growth: null };
 
 const TIMEOUT_MS = 2_000;
+/** Queues of one question. */
+export const MOST_QUEUES = 200;
 /** Most questions under way; further ones are not asked. */
 const MOST_ASKED = 1_000;
 
@@ -52,6 +57,7 @@ export class ScalingRelay {
   readonly #asked = new Map<string, (answer: Answer) => void>();
 
   #explain: (queue: QueueName) => Promise<ExplainedScaling | null> = () => Promise.resolve(null);
+  #explainAll: (queues: readonly QueueName[]) => Promise<readonly ExplainedScaling[]> = () => Promise.resolve([]);
   #explainPool: (poolId: number, isAdmin: boolean) => ExplainedGrowth | null = () => null;
 
   #record: (request: RecordingRequest) => Promise<readonly Recording[]> = () => Promise.reject(notLeading());
@@ -68,6 +74,11 @@ export class ScalingRelay {
   /** Called on the leader. The handler explains the queue. */
   onAsked(handler: (queue: QueueName) => Promise<ExplainedScaling>): void {
     this.#explain = handler;
+  }
+
+  /** Called on the leader. The handler explains several queues, in their order. */
+  onAskedOfAll(handler: (queues: readonly QueueName[]) => Promise<readonly ExplainedScaling[]>): void {
+    this.#explainAll = handler;
   }
 
   /** Called on the leader. The handler explains the growth of the pool. */
@@ -126,6 +137,12 @@ export class ScalingRelay {
     return (await this.#ask({ queue })).scaling;
   }
 
+  /** The leader's explanations of at most MOST_QUEUES queues, in their order; null: no leader answered in time. */
+  async scalings(queues: readonly QueueName[]): Promise<readonly ExplainedScaling[] | null> {
+    const { scalings } = await this.#ask({ queues: queues.slice(0, MOST_QUEUES) });
+    return scalings?.length === queues.length ? scalings : null;
+  }
+
   /** The leader's explanation of a pool; null: the pool has no provider, or no leader answered in time. */
   async growth(poolId: number, isAdmin: boolean): Promise<ExplainedGrowth | null> {
     return (await this.#ask({ poolId, isAdmin })).growth;
@@ -165,6 +182,7 @@ export class ScalingRelay {
       if ('reservations' in question) return { ...NO_ANSWER, reserved: this.#reserved() };
       if ('sharesOf' in question) return { ...NO_ANSWER, shares: this.#sharesOf(question.sharesOf) };
       if ('poolId' in question) return { scaling: null, growth: this.#explainPool(question.poolId, question.isAdmin) };
+      if ('queues' in question) return { ...NO_ANSWER, scalings: await this.#explainAll(question.queues) };
       return { scaling: await this.#explain(question.queue), growth: null };
     } catch (error) {
       this.#parts.log.warn({ err: error, question }, 'a question to the leader could not be answered');

@@ -82,6 +82,16 @@ export function explainScaling(
   };
 }
 
+/** Leaves what a sentence on the deployment needs: containers without a place, one that starts, one that is ready. */
+export function briefScaling(scaling: ExplainedScaling): ExplainedScaling {
+  const { containers } = scaling;
+  const kept = [
+    ...containers.filter(({ state }) => state === 'PENDING'),
+    ...['STARTING', 'RUNNING'].flatMap((state) => containers.find((one) => one.state === state) ?? []),
+  ];
+  return { ...scaling, containers: kept, decisions: [] };
+}
+
 /** The setting that keeps further containers away while tasks wait; empty: a slot is free, and takes the next one. */
 function boundOf(input: ScaleInput, place: (id: ContainerId) => ContainerPlace | undefined): string {
   const { inFlight = 0, tasksPerContainer, minContainers, maxContainers } = input;

@@ -12,7 +12,7 @@ import { isBuiltImage } from '#shared/domain/built-images.ts';
 import { isUuid, queueNameOf } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
-import type { Autoscaler } from '../../control/autoscaler/loop.ts';
+import type { Autoscaler, QueueScaling } from '../../control/autoscaler/loop.ts';
 import { scaleFacts } from '../../control/autoscaler/scale-input-reader.ts';
 import { rejectionsOf } from '../../fleet/containers/container-entry.ts';
 import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
@@ -62,7 +62,7 @@ import type { CallsThatEnded } from './failed-calls.ts';
 import type { Asked } from './quota.ts';
 import { isForQuota, quotaTexts } from './quota.ts';
 import type { ContainerPlace } from './scaling.ts';
-import { explainScaling } from './scaling.ts';
+import { briefScaling, explainScaling } from './scaling.ts';
 import { shownGrowth } from './growth.ts';
 import { lineTexts } from './line.ts';
 import { leavingTexts, reservationText } from './reservation.ts';
@@ -85,7 +85,7 @@ export interface ExplainParts {
   readonly machines: Pick<Machines, 'get' | 'all'>;
   readonly feasibility: Pick<FeasibilityCheck, 'isMakeable'>;
   readonly placer: Pick<Placer, 'waitOf' | 'placeOf' | 'reservations' | 'leavingFor'>;
-  readonly autoscaler: Pick<Autoscaler, 'explain'>;
+  readonly autoscaler: Pick<Autoscaler, 'explain' | 'explainAll'>;
   /** Growth of pools, as the leader decides it; absent: no pool grows. */
   readonly provisioning?: Pick<ProvisioningLoop, 'explain' | 'explainPool'>;
   readonly targets: Targets;
@@ -112,7 +112,7 @@ const LONGEST_DRIVER = 32;
 const MOST_DEVICES = 64;
 const MAX_CALLBACKS = 4;
 /** Age of calls that a deployment's explanation counts. */
-const RECENT_MS = 24 * 3600_000;
+export const RECENT_MS = 24 * 3600_000;
 /** Events of starts that are read: those of a few starts of one container. */
 const MOST_STEPS = 50;
 
@@ -161,9 +161,19 @@ export class Explain {
 
   /** Explains a queue on the leader, for this replica or another. */
   async scalingOf(queue: QueueName): Promise<ExplainedScaling> {
-    const { autoscaler, clock } = this.#parts;
-    const queueScaling = await autoscaler.explain(queue);
-    const nowMs = clock.nowMs();
+    return await this.#shownScaling(queue, await this.#parts.autoscaler.explain(queue));
+  }
+
+  /** As scalingOf, of several queues, without what a list of deployments leaves out. */
+  async scalingsOf(queues: readonly QueueName[]): Promise<readonly ExplainedScaling[]> {
+    const found = await this.#parts.autoscaler.explainAll(queues);
+    return await Promise.all(
+      found.map(async (queueScaling, at) => briefScaling(await this.#shownScaling(queues[at]!, queueScaling))),
+    );
+  }
+
+  async #shownScaling(queue: QueueName, queueScaling: QueueScaling): Promise<ExplainedScaling> {
+    const nowMs = this.#parts.clock.nowMs();
     const lastWanted = queueScaling.history?.decisions.findLast((made) => made.decision.wanted !== undefined)?.decision
       .wanted;
     const facts = scaleFacts(queueScaling.input, lastWanted ?? 0, nowMs);
@@ -248,7 +258,7 @@ export class Explain {
       ...(await this.#imageTexts(row.workspaceId, scaling?.containers ?? [], target?.config.imageId ?? '')),
       ...this.#conditionTexts(row.workspaceId, scaling?.containers ?? [], target?.config),
     ];
-    const oneWorkerInsteadOf = this.#oneWorkerInsteadOf(queue, target);
+    const oneWorker = oneWorkerInsteadOf(this.#parts.containers, queue, target);
     const calls = {
       refusal: refusal ?? '',
       pool: await this.#poolOf(target),
@@ -256,9 +266,9 @@ export class Explain {
       rollout: await this.#rolloutOf(row, target),
       queueControl: target?.queueControl,
       ended: await this.#callsOf(row, queue),
-      ...(oneWorkerInsteadOf === undefined ? {} : { oneWorkerInsteadOf }),
+      ...(oneWorker === undefined ? {} : { oneWorkerInsteadOf: oneWorker }),
     };
-    return explainDeployment(row, keepWarmSeconds, scaling, calls, this.#nextTick(target));
+    return explainDeployment(row, keepWarmSeconds, scaling, calls, nextTickOf(target, this.#parts.clock.nowMs()));
   }
 
   async #rolloutOf(row: DeploymentRow, target: Target | undefined): Promise<RolloutTexts> {
@@ -276,15 +286,6 @@ export class Explain {
     // An object that cannot be read leaves the error out.
     const result = await tasks.resultText(record).catch(() => undefined);
     return { calls, last: { record, result } };
-  }
-
-  #oneWorkerInsteadOf(queue: QueueName, target: Target | undefined): number | undefined {
-    if (target !== undefined && lacksChoice(target.config)) return target.config.workers;
-    for (const { row } of this.#parts.containers.ofQueue(queue)) {
-      const asked = fellBackFrom(row);
-      if (asked !== undefined) return asked;
-    }
-    return undefined;
   }
 
   async #poolOf(target: Target | undefined): Promise<NamedPool> {
@@ -307,12 +308,6 @@ export class Explain {
       if (row.workspaceId === workspaceId && row.state === 'RUNNING' && loads.of(row.id)?.inFlight === 0) idle += 1;
     }
     return quotaTexts({ limits: concurrency, used: useOf(containers, workspaceId), idle }, asked);
-  }
-
-  #nextTick(target: Target | undefined): NextTick | undefined {
-    const schedule = target?.config.schedule;
-    if (schedule === undefined) return undefined;
-    return { ...schedule, nextAt: timestampOf(new Ticks(schedule).next(this.#parts.clock.nowMs()) ?? null) };
   }
 
   async #container(row: ContainerRow): Promise<Explanation> {
@@ -528,6 +523,26 @@ export class Explain {
     const row = await deploymentById(this.#parts.db, deploymentId);
     return row === undefined ? '' : `${row.name}/v${row.version}`;
   }
+}
+
+/** Workers that its containers have one of instead; undefined: they serve with as many as asked. */
+export function oneWorkerInsteadOf(
+  containers: Pick<ContainerRegistry, 'ofQueue'>,
+  queue: QueueName,
+  target: Target | undefined,
+): number | undefined {
+  if (target !== undefined && lacksChoice(target.config)) return target.config.workers;
+  for (const { row } of containers.ofQueue(queue)) {
+    const asked = fellBackFrom(row);
+    if (asked !== undefined) return asked;
+  }
+  return undefined;
+}
+
+export function nextTickOf(target: Target | undefined, nowMs: number): NextTick | undefined {
+  const schedule = target?.config.schedule;
+  if (schedule === undefined) return undefined;
+  return { ...schedule, nextAt: timestampOf(new Ticks(schedule).next(nowMs) ?? null) };
 }
 
 const MIB = 1024 * 1024;

@@ -269,14 +269,24 @@ export class Autoscaler {
    * and earlier decisions. Changes nothing. Right on the leader only.
    */
   async explain(queue: QueueName): Promise<QueueScaling> {
+    const [only] = await this.explainAll([queue]);
+    if (only === undefined) throw new Error(`queue ${queue} has no scaling`);
+    return only;
+  }
+
+  /** As explain, of several queues with one reading of their depths. */
+  async explainAll(queues: readonly QueueName[]): Promise<QueueScaling[]> {
     await this.#ready;
-    const [target, depth] = await Promise.all([
-      this.#parts.targets.byQueue(queue),
-      sampleQueues(this.#parts, [queue]).then(([only]) => only),
+    const [targets, depths] = await Promise.all([
+      Promise.all(queues.map(async (queue) => await this.#parts.targets.byQueue(queue))),
+      sampleQueues(this.#parts, queues),
     ]);
-    const history = this.#histories.peek(queue);
-    const { input, decision } = this.#decide(queue, target, depth, this.#parts.clock.nowMs());
-    return { target, depth, input, decision, windowMs: windowMsOf(target), history };
+    const nowMs = this.#parts.clock.nowMs();
+    return queues.map((queue, at) => {
+      const [target, depth, history] = [targets[at], depths[at], this.#histories.peek(queue)];
+      const { input, decision } = this.#decide(queue, target, depth, nowMs);
+      return { target, depth, input, decision, windowMs: windowMsOf(target), history };
+    });
   }
 
   targetChanged({ target }: TargetChange): void {

@@ -19,14 +19,16 @@ export function recordVerbs(parts: RestParts): readonly Verb[] {
       unknown: { status: 401 },
       ...(method === 'GET' ? READS_NOTHING : {}),
     })),
-    ...['app', 'container', 'ended-container', 'deployment', 'task', 'task-summary', 'logs'].map((thing): Verb => ({
-      name: `GET /${thing}/{ws}`,
-      line: (id) => `GET /${thing}/${id}`,
-      make: ownId,
-      ok: { status: 200 },
-      unknown: { status: 401 },
-      malformed: thing === 'container' ? null : { line: `GET /${thing}/{ws}?limit=x` },
-    })),
+    ...['app', 'container', 'ended-container', 'deployment', 'deployment-health', 'task', 'task-summary', 'logs'].map(
+      (thing): Verb => ({
+        name: `GET /${thing}/{ws}`,
+        line: (id) => `GET /${thing}/${id}`,
+        make: ownId,
+        ok: { status: 200 },
+        unknown: { status: 401 },
+        malformed: thing === 'container' ? null : { line: `GET /${thing}/{ws}?limit=x` },
+      }),
+    ),
     {
       name: 'GET /metrics/{ws}/stub-timeseries',
       line: (id) => `GET /metrics/{ws}/stub-timeseries?stub_id=${id}&${HOUR_OF_METRICS}`,

@@ -1,5 +1,6 @@
 // Pages of a list: `limit`, `offset` and the opaque `cursor` that names the last row of the page before, by its time
 // and id, or by its name.
+import type { HealthRow } from '#shared/api/rest/deployment-health.ts';
 import { AppError } from '#shared/errors.ts';
 
 const DEFAULT_PAGE = 10;
@@ -57,6 +58,31 @@ export function pageByName<Row extends { readonly name: string }>(
   const page = rows.slice(0, limit);
   const last = rows.length > limit ? page.at(-1) : undefined;
   return { page, next: last === undefined ? '' : Buffer.from(`${NAME_MARK}${last.name}`).toString('base64url') };
+}
+
+/** A place in the list of deployments by health. */
+export type Place = Pick<HealthRow, 'needs_attention' | 'state' | 'name' | 'stub_type'>;
+
+export const writePlaceCursor = ({ needs_attention: needs, state, name, stub_type: type }: Place): string =>
+  Buffer.from(JSON.stringify([needs, state, name, type])).toString('base64url');
+
+/** The place behind which a page begins; undefined: the first page. @throws AppError `invalid_cursor` */
+export function placeCursor({ cursor: text }: { readonly cursor?: string }): Place | undefined {
+  if (text === undefined) return undefined;
+  const read = parsed(Buffer.from(text, 'base64url').toString('utf8'));
+  if (!Array.isArray(read) || read.length !== 4) throw notOurs();
+  const [needs, state, name, type] = read as readonly unknown[];
+  if (typeof needs !== 'boolean' || typeof state !== 'string' || typeof name !== 'string' || typeof type !== 'string')
+    throw notOurs();
+  return { needs_attention: needs, state, name, stub_type: type };
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
 }
 
 const notOurs = (): AppError => new AppError('invalid_cursor', 'query parameter cursor is not one of ours');

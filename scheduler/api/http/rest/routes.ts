@@ -10,8 +10,9 @@ import { deploymentRoutes } from './deployments.ts';
 import type { DeploymentRouteParts } from './deployments.ts';
 import { eventRoutes } from './events.ts';
 import type { EventRouteParts } from './events.ts';
-import { explainRoute } from './explain.ts';
+import { explainRoute, healthRoute } from './explain.ts';
 import type { Explains } from './explain.ts';
+import type { DeploymentHealth } from '../../explain/health.ts';
 import { imageRoutes } from './images.ts';
 import type { ImageRouteParts } from './images.ts';
 import { signingKeyRoutes } from './keys.ts';
@@ -106,6 +107,7 @@ export interface RestRouteParts
   readonly logs: LogReads;
   readonly liveLogs: LogStreamParts['liveLogs'];
   readonly explains: Explains;
+  readonly deploymentHealth: Pick<DeploymentHealth, 'of'>;
   readonly secrets: Secrets;
   readonly tokenAdmin: TokenAdmin;
   readonly sharedState: SharedState;
@@ -141,6 +143,7 @@ export function restRoutes(parts: RestRouteParts): readonly RestRoute[] {
     logStream(parts),
     ...metricRoutes(parts),
     explainRoute(parts.explains),
+    healthRoute(parts.deploymentHealth),
     ...secretRoutes(parts.secrets),
     ...tokenRoutes(parts.tokenAdmin),
     ...sharedStateRoutes(parts.sharedState),

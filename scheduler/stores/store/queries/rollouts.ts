@@ -2,7 +2,7 @@
 import type { DeploymentId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { RolloutState } from '../../../domain/rollouts.ts';
 import type { Queryable } from '../db.ts';
-import { many, maybeOne } from '../rows.ts';
+import { many, maybeOne, msOrNull } from '../rows.ts';
 import { DEPLOYMENT_COLUMNS, deploymentOf, isServedBefore, mayServe, servingFirst } from './deployments.ts';
 import type { DeploymentRow } from './deployments.ts';
 
@@ -35,6 +35,48 @@ export function highestDeployment(
      where workspace_id = $1 and name = $2 and stub_type = $3 and deleted_at is null order by version desc limit 1`,
     [workspaceId, name, stubType],
     deploymentOf,
+  );
+}
+
+/** A name's version that calls reach, or its newest where no version may serve; and its highest version. */
+export interface NamedVersion {
+  readonly row: DeploymentRow;
+  readonly highest: Pick<DeploymentRow, 'id' | 'name' | 'version' | 'rollout' | 'rolloutSinceMs' | 'rolloutWhy'>;
+}
+
+type RawNamed = Parameters<typeof deploymentOf>[0] & {
+  high_id: string;
+  high_version: number;
+  high_rollout: string | null;
+  high_since: Date | null;
+  high_why: string;
+};
+
+/** Every name of a workspace with the version that its calls reach, in the order of names. */
+export function namedVersions(db: Queryable, workspaceId: WorkspaceId, limit: number): Promise<NamedVersion[]> {
+  return many(
+    db,
+    `select d.*, h.id as high_id, h.version as high_version, h.rollout as high_rollout, h.rollout_since as high_since,
+       h.rollout_why as high_why
+     from (select distinct on (name, stub_type) ${DEPLOYMENT_COLUMNS} from deployments d
+       where workspace_id = $1 and deleted_at is null
+       order by name, stub_type, ${mayServe('d')} desc, ${servingFirst('d')} limit $2) d
+     join lateral (select v.id, v.version, v.rollout, v.rollout_since, v.rollout_why from deployments v
+       where v.workspace_id = $1 and v.name = d.name and v.stub_type = d.stub_type and v.deleted_at is null
+       order by v.version desc limit 1) h on true
+     order by d.name, d.stub_type`,
+    [workspaceId, limit],
+    (row: RawNamed) => ({
+      row: deploymentOf(row),
+      highest: {
+        id: row.high_id as DeploymentId,
+        name: row.name,
+        version: row.high_version,
+        rollout: row.high_rollout as RolloutState | null,
+        rolloutSinceMs: msOrNull(row.high_since),
+        rolloutWhy: row.high_why,
+      },
+    }),
   );
 }
 
