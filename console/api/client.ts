@@ -32,7 +32,9 @@ export class ApiError extends Error {
   }
 }
 
-export const keyOf = (): string | null => localStorage.getItem(KEY);
+/** Where the key is read; a worker has no storage. */
+export const keyStore = { read: (): string | null => localStorage.getItem(KEY) };
+export const keyOf = (): string | null => keyStore.read();
 export const keepKey = (key: string): void => localStorage.setItem(KEY, key);
 export const forgetKey = (): void => localStorage.removeItem(KEY);
 

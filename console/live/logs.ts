@@ -1,16 +1,16 @@
-// Log lines as they come: a page of the newest, then a stream from there on. A stream that breaks is dialled again from
-// the last line. Lines wait for a frame of the screen, so that a thousand a second are drawn sixty times at most.
+// Log lines as they come: a page of the newest, then the topic of logs from there on. Lines wait for a frame of the
+// screen, so that a thousand a second are drawn sixty times at most.
 // Invariant: a bounded number of lines is kept.
-import { createParser } from 'eventsource-parser';
 import { useEffect, useState } from 'preact/hooks';
 import type { LogPage, LogRecord } from '#shared/api/rest/logs.ts';
 import type { Static } from 'typebox';
-import { queryOf, rest, send } from '../api/client.ts';
+import { queryOf, rest } from '../api/client.ts';
+import { followLines, whileVisible } from './live.ts';
 
 /** Lines that a screen keeps. */
 export const MOST_KEPT = 5_000;
 const FIRST_PAGE = 200;
-const DIAL_AGAIN_MS = 2_000;
+const READ_AGAIN_MS = 2_000;
 
 export interface LiveLines {
   readonly lines: readonly LogRecord[];
@@ -30,73 +30,62 @@ export function useLiveLines(workspaceId: string, about: Readonly<Record<string,
     const screen = new AbortController();
     let lines: LogRecord[] = [];
     let arrived: LogRecord[] = [];
+    let isRead = false;
     let frame = 0;
-    let isReading = false;
     const draw = (state: LiveLines['state'], why = ''): void => {
       frame = 0;
       lines = [...lines, ...arrived].slice(-MOST_KEPT);
       arrived = [];
-      setShown({ lines, state, why });
+      if (!screen.signal.aborted) setShown({ lines, state, why });
     };
-    const take = (line: LogRecord): void => {
-      arrived.push(line);
-      if (frame === 0) frame = requestAnimationFrame(() => draw('live'));
-    };
-    const follow = async (signal: AbortSignal): Promise<void> => {
-      const last = (arrived.at(-1) ?? lines.at(-1))?.seq_num;
-      if (last === undefined) {
-        const page = await rest<Static<typeof LogPage>>(
-          `/logs/${workspaceId}${queryOf({ ...about, limit: FIRST_PAGE })}`,
-          { signal },
-        );
-        arrived.push(...page.logs);
-      }
-      const from = arrived.at(-1)?.seq_num ?? last;
-      const answer = await send(`/api/v1/logs/${workspaceId}/stream${queryOf(about)}`, {
-        signal,
-        headers: from === undefined ? {} : { 'last-event-id': String(from) },
-      });
-      draw('live');
-      const parser = createParser({
-        onEvent: ({ event, data }) => {
-          if (event === 'log') take(JSON.parse(data) as LogRecord);
+    const follow = (): (() => void) => {
+      const fromSeq = (arrived.at(-1) ?? lines.at(-1))?.seq_num;
+      return followLines(
+        {
+          workspaceId,
+          topic: `logs:${queryOf(about).slice(1)}`,
+          fromSeq: fromSeq === undefined ? undefined : fromSeq + 1,
         },
-      });
-      const text = new TextDecoder();
-      const reader = answer.body?.getReader();
-      for (;;) {
-        // Safari has no other way to read a body in pieces.
-        const piece = await reader?.read();
-        if (piece?.value === undefined) return;
-        parser.feed(text.decode(piece.value, { stream: true }));
-      }
+        (told) => {
+          if (told.kind === 'failed') draw('lost', told.problem.message);
+          if (told.kind !== 'lines') return;
+          arrived.push(...(told.lines as readonly LogRecord[]));
+          if (frame === 0) frame = requestAnimationFrame(() => draw('live'));
+        },
+      );
     };
-    const run = async (): Promise<void> => {
-      if (isReading || document.visibilityState !== 'visible') return;
-      isReading = true;
-      const tab = new AbortController();
-      const hide = (): void => tab.abort();
-      document.addEventListener('visibilitychange', hide);
-      let why = 'the stream ended';
-      try {
-        await follow(AbortSignal.any([screen.signal, tab.signal]));
-      } catch (error) {
-        why = error instanceof Error ? error.message : String(error);
-      } finally {
-        document.removeEventListener('visibilitychange', hide);
-        isReading = false;
-      }
-      if (screen.signal.aborted) return;
-      draw('lost', tab.signal.aborted ? '' : why);
-      setTimeout(() => void run(), DIAL_AGAIN_MS);
+    /** Reads the newest lines, then follows from the last of them. */
+    const begin = (): (() => void) => {
+      if (isRead) return follow();
+      const reading = new AbortController();
+      let end: (() => void) | undefined;
+      let timer: ReturnType<typeof setTimeout> | undefined;
+      const read = async (): Promise<void> => {
+        try {
+          const path = `/logs/${workspaceId}${queryOf({ ...about, limit: FIRST_PAGE })}`;
+          const page = await rest<Static<typeof LogPage>>(path, { signal: reading.signal });
+          if (reading.signal.aborted) return;
+          isRead = true;
+          arrived.push(...page.logs);
+          end = follow();
+        } catch (error) {
+          if (reading.signal.aborted) return;
+          draw('lost', error instanceof Error ? error.message : String(error));
+          timer = setTimeout(() => void read(), READ_AGAIN_MS);
+        }
+      };
+      void read();
+      return () => {
+        reading.abort();
+        clearTimeout(timer);
+        end?.();
+      };
     };
-    const onVisible = (): void => void run();
-    document.addEventListener('visibilitychange', onVisible);
-    void run();
+    const end = whileVisible(begin);
     return () => {
       screen.abort();
       cancelAnimationFrame(frame);
-      document.removeEventListener('visibilitychange', onVisible);
+      end();
     };
   }, [key]);
   return shown;

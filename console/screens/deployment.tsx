@@ -2,9 +2,9 @@
 // tasks, and how to call it.
 import type { DeploymentRecord } from '#shared/api/rest/deployments.ts';
 import { queryOf, rest } from '../api/client.ts';
-import { explain } from '../api/explain.ts';
 import type { Explained } from '../api/explain.ts';
 import { may } from '../api/session.ts';
+import { useLive } from '../live/live.ts';
 import { useResource } from '../live/resource.ts';
 import { Command, Shown, Twin } from '../parts/notices.tsx';
 import { State } from '../parts/state.tsx';
@@ -15,16 +15,12 @@ import { word } from '../parts/word.ts';
 import type { ScreenProps } from './screen.ts';
 import { TaskTable } from './tasks.tsx';
 
-const EXPLAIN_EVERY_MS = 3_000;
 const VERSIONS_EVERY_MS = 30_000;
 const MOST_SHOWN = 100;
 
 export function Deployment({ workspace, home, name }: ScreenProps & { readonly name: string }) {
-  const explained = useResource(
-    `explain ${workspace.id} ${name}`,
-    (signal) => explain(workspace.id, name, signal),
-    EXPLAIN_EVERY_MS,
-  );
+  const isExplained = may('GET /explain/{ws}/{id}');
+  const explained = useLive<Explained>(workspace.id, isExplained ? `deployment:${encodeURIComponent(name)}` : '');
   const versions = useResource(
     `versions ${workspace.id} ${name}`,
     async (signal) => {
@@ -42,7 +38,7 @@ export function Deployment({ workspace, home, name }: ScreenProps & { readonly n
   return (
     <>
       <h1>{shownText(name)}</h1>
-      {may('GET /explain/{ws}/{id}') ? <Shown of={explained}>{(value) => <Explanation of={value} />}</Shown> : null}
+      {isExplained ? <Shown of={explained}>{(value) => <Explanation of={value} />}</Shown> : null}
       <p class="links">
         {may('GET /logs/{ws}/stream') ? <a href={`${home}/logs?name=${encodeURIComponent(name)}`}>Logs</a> : null}
         <a href={`${home}/tasks?name=${encodeURIComponent(name)}`}>Tasks</a>

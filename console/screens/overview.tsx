@@ -2,9 +2,8 @@
 // empty workspace shows the first three commands.
 import { useState } from 'preact/hooks';
 import type { HealthList, HealthRow } from '#shared/api/rest/deployment-health.ts';
-import { queryOf, rest } from '../api/client.ts';
 import { may } from '../api/session.ts';
-import { useResource } from '../live/resource.ts';
+import { useLive } from '../live/live.ts';
 import { Command, Shown, Twin } from '../parts/notices.tsx';
 import { State } from '../parts/state.tsx';
 import { shownText } from '../parts/hostile.ts';
@@ -12,13 +11,8 @@ import { Sentence } from '../parts/text.tsx';
 import { between } from '../parts/time.ts';
 import type { ScreenProps } from './screen.ts';
 
-const EVERY_MS = 3_000;
-/** Rows that are shown. */
-const MOST_ROWS = 200;
-
 export function Overview({ workspace, home }: ScreenProps) {
-  const path = `/deployment-health/${workspace.id}${queryOf({ limit: MOST_ROWS })}`;
-  const health = useResource(path, (signal) => rest<HealthList>(path, { signal }), EVERY_MS);
+  const health = useLive<HealthList>(workspace.id, 'overview');
   const [filter, setFilter] = useState('');
   return (
     <>

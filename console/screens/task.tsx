@@ -1,12 +1,15 @@
 // A task: how it went with its error line, its attempts, its input and result, and its lines.
+import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
-import type { LogPage } from '#shared/api/rest/logs.ts';
+import type { LogPage, LogRecord } from '#shared/api/rest/logs.ts';
 import type { RestTask, TaskInput } from '#shared/api/rest/tasks.ts';
 import type { Static } from 'typebox';
 import { ApiError, queryOf, rest } from '../api/client.ts';
-import { explain } from '../api/explain.ts';
+import type { Explained } from '../api/explain.ts';
 import { may } from '../api/session.ts';
+import { useLive } from '../live/live.ts';
+import { useLiveLines } from '../live/logs.ts';
 import { useResource } from '../live/resource.ts';
 import { Failure, Shown, Twin } from '../parts/notices.tsx';
 import { State } from '../parts/state.tsx';
@@ -17,14 +20,12 @@ import { Explanation } from './deployment.tsx';
 import { LineList } from './logs.tsx';
 import type { ScreenProps } from './screen.ts';
 
-const EVERY_MS = 3_000;
 const MOST_LINES = 200;
 
 type Kept = Static<typeof TaskInput>;
 
 export function Task({ workspace, home, id }: ScreenProps & { readonly id: string }) {
-  const path = `/task/${workspace.id}/${encodeURIComponent(id)}`;
-  const task = useResource(path, (signal) => rest<RestTask>(path, { signal }), EVERY_MS);
+  const task = useLive<RestTask>(workspace.id, `task:${encodeURIComponent(id)}`);
   return (
     <>
       <h1>
@@ -38,11 +39,8 @@ export function Task({ workspace, home, id }: ScreenProps & { readonly id: strin
 function Whole({ task, workspace, home, id }: ScreenProps & { readonly id: string; readonly task: RestTask }) {
   const isOver = task.ended_at !== null;
   const error = task.attempts.findLast((attempt) => attempt.error !== '')?.error ?? '';
-  const explained = useResource(
-    `explain ${workspace.id} ${id} ${isOver}`,
-    (signal) => explain(workspace.id, id, signal),
-    isOver ? 0 : EVERY_MS,
-  );
+  const isExplained = may('GET /explain/{ws}/{id}');
+  const explained = useLive<Explained>(workspace.id, isExplained ? `explain:${encodeURIComponent(id)}` : '');
   const { name, version } = task.deployment;
   return (
     <>
@@ -75,7 +73,7 @@ function Whole({ task, workspace, home, id }: ScreenProps & { readonly id: strin
           <dd>{task.started_at === null ? 'not yet' : between(task.started_at, task.ended_at)}</dd>
         </div>
       </dl>
-      {may('GET /explain/{ws}/{id}') ? <Shown of={explained}>{(value) => <Explanation of={value} />}</Shown> : null}
+      {isExplained ? <Shown of={explained}>{(value) => <Explanation of={value} />}</Shown> : null}
       <Input task={task} workspaceId={workspace.id} />
       {task.result === null || task.result === undefined ? null : (
         <section>
@@ -84,7 +82,11 @@ function Whole({ task, workspace, home, id }: ScreenProps & { readonly id: strin
         </section>
       )}
       <Attempts task={task} />
-      {may('GET /logs/{ws}') ? <Lines workspaceId={workspace.id} id={id} isOver={isOver} /> : null}
+      {!may('GET /logs/{ws}') ? null : isOver ? (
+        <Lines workspaceId={workspace.id} id={id} />
+      ) : (
+        <ComingLines workspaceId={workspace.id} id={id} />
+      )}
       <Again task={task} workspaceId={workspace.id} home={home} />
     </>
   );
@@ -141,33 +143,36 @@ function Attempts({ task: { attempts } }: { readonly task: RestTask }) {
   );
 }
 
-function Lines({
-  workspaceId,
-  id,
-  isOver,
-}: {
-  readonly workspaceId: string;
-  readonly id: string;
-  readonly isOver: boolean;
-}) {
+/** Lines of a task that is over: the newest ones. */
+function Lines({ workspaceId, id }: { readonly workspaceId: string; readonly id: string }) {
   const path = `/logs/${workspaceId}${queryOf({ task_id: id, limit: MOST_LINES })}`;
-  const page = useResource(
-    `${path} ${isOver}`,
-    (signal) => rest<Static<typeof LogPage>>(path, { signal }),
-    isOver ? 0 : EVERY_MS,
+  const page = useResource(path, (signal) => rest<Static<typeof LogPage>>(path, { signal }), 0);
+  return (
+    <LogSection id={id}>
+      <Shown of={page}>{({ logs }) => <LinesOrNone lines={logs} none="It printed nothing." />}</Shown>
+    </LogSection>
   );
+}
+
+/** Lines of a task that goes on. */
+function ComingLines({ workspaceId, id }: { readonly workspaceId: string; readonly id: string }) {
+  const { lines, state, why } = useLiveLines(workspaceId, { task_id: id });
+  return (
+    <LogSection id={id}>
+      {state === 'lost' ? <p class="notice wait">Lines do not come now: {shownText(why)}; dialling again.</p> : null}
+      <LinesOrNone lines={lines} none="It printed nothing yet." />
+    </LogSection>
+  );
+}
+
+const LinesOrNone = ({ lines, none }: { readonly lines: readonly LogRecord[]; readonly none: string }) =>
+  lines.length === 0 ? <p>{none}</p> : <LineList lines={lines} label="Lines of this task" />;
+
+function LogSection({ id, children }: { readonly id: string; readonly children: ComponentChildren }) {
   return (
     <section>
       <h2>Log</h2>
-      <Shown of={page}>
-        {({ logs }) =>
-          logs.length === 0 ? (
-            <p>It printed nothing{isOver ? '' : ' yet'}.</p>
-          ) : (
-            <LineList lines={logs} label="Lines of this task" />
-          )
-        }
-      </Shown>
+      {children}
       <Twin line={`longshore logs --task ${id}`} />
     </section>
   );

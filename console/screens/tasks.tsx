@@ -4,6 +4,7 @@ import { useLocation } from 'preact-iso/router';
 import type { DeploymentRecord } from '#shared/api/rest/deployments.ts';
 import type { TaskSummary } from '#shared/api/rest/tasks.ts';
 import { queryOf, rest } from '../api/client.ts';
+import { useLive } from '../live/live.ts';
 import { useResource } from '../live/resource.ts';
 import { Command, Shown, Twin } from '../parts/notices.tsx';
 import { State } from '../parts/state.tsx';
@@ -11,7 +12,6 @@ import { shownLine, shownText } from '../parts/hostile.ts';
 import { agoOf, spanOf } from '../parts/time.ts';
 import type { ScreenProps } from './screen.ts';
 
-const EVERY_MS = 5_000;
 const PAGE = 50;
 
 const LIST = 'longshore task list';
@@ -90,19 +90,25 @@ export function TaskTable({
 }) {
   const [older, setOlder] = useState<readonly TaskSummary[]>([]);
   const [cursor, setCursor] = useState<string>();
-  const path = `/task-summary/${workspace.id}${queryOf(query)}`;
-  const page = useResource(path, (signal) => rest<TaskPage>(path, { signal }), EVERY_MS);
+  const [held, setHeld] = useState<ReadonlySet<string>>();
+  const page = useLive<TaskPage>(workspace.id, `tasks:${queryOf(query).slice(1)}`);
   const next = cursor ?? page.value?.next ?? '';
   const more = async (): Promise<void> => {
     const answer = await rest<TaskPage>(`/task-summary/${workspace.id}${queryOf({ ...query, cursor: next })}`);
     setOlder((before) => [...before, ...answer.data]);
     setCursor(answer.next);
+    setHeld(undefined);
   };
   return (
     <Shown of={page}>
       {({ data }) => {
         const newest = new Set(data.map(({ id }) => id));
-        const rows = [...data, ...older.filter(({ id }) => !newest.has(id))];
+        const all = [...data, ...older.filter(({ id }) => !newest.has(id))];
+        // Nothing moves under a pointer or a finger: new rows wait for a button, or until it left.
+        const rows = held === undefined ? all : all.filter(({ id }) => held.has(id));
+        const hold = (): void => setHeld((before) => before ?? new Set(all.map(({ id }) => id)));
+        const free = (): void => setHeld(undefined);
+        const hidden = all.length - rows.length;
         if (rows.length === 0)
           return (
             <div class="notice">
@@ -111,7 +117,12 @@ export function TaskTable({
             </div>
           );
         return (
-          <>
+          <div onPointerEnter={hold} onPointerLeave={free}>
+            {hidden === 0 ? null : (
+              <button type="button" onClick={free}>
+                ▲ {hidden} new
+              </button>
+            )}
             <ul class="rows tasks">
               {rows.map((task) => (
                 <li key={task.id}>
@@ -135,7 +146,7 @@ export function TaskTable({
                 Older tasks
               </button>
             ) : null}
-          </>
+          </div>
         );
       }}
     </Shown>

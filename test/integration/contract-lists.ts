@@ -490,6 +490,7 @@ const SHARED_STATE = 'test/integration/shared-state.test.ts';
 export const READ_ELSEWHERE: Readonly<Record<string, string>> = {
   'DELETE /task/{ws}': 'test/integration/rest-records.test.ts',
   'GET /events/{ws}/stream': 'test/integration/event-streams.test.ts',
+  'GET /live/{ws}': 'test/integration/live.test.ts',
   'GET /logs/{ws}/stream': 'test/integration/log-stream.test.ts',
   'GET /share': SHARES,
   'GET /workspace/{ws}/markets': SHARES,

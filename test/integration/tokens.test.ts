@@ -27,6 +27,7 @@ const REST: Readonly<Record<string, string>> = {
   'DELETE /task/{ws}/dead': 'a',
   'GET /events/{ws}/history': 'ra',
   'GET /events/{ws}/stream': 'ra',
+  'GET /live/{ws}': 'ria',
   'GET /task/{ws}': 'ra',
   'GET /task-summary/{ws}': 'ra',
   'DELETE /task/{ws}': 'a',

@@ -65,7 +65,7 @@ export class SseMetrics {
       labelNames: ['kind'],
       registers,
     });
-    for (const kind of ['events', 'logs', 'task', 'calls']) this.open.set({ kind }, 0);
+    for (const kind of ['events', 'logs', 'task', 'live', 'calls']) this.open.set({ kind }, 0);
     this.refused = new Counter({
       name: 'longshore_scheduler_event_streams_refused_total',
       help: 'Streams of server-sent events and of gRPC that were refused because too many of the workspace, or of all, are open.',
@@ -77,7 +77,7 @@ export class SseMetrics {
 }
 
 /** calls: streams of gRPC, which take places in the same room. */
-export type SseKind = 'events' | 'logs' | 'task' | 'calls';
+export type SseKind = 'events' | 'logs' | 'task' | 'live' | 'calls';
 
 export interface SsePlace {
   readonly kind: SseKind;
@@ -85,10 +85,13 @@ export interface SsePlace {
   isFree: boolean;
 }
 
+/** Where a source writes its frames. */
+export type SseOut = Pick<SseStream, 'isOpen' | 'write' | 'end' | 'finish' | 'fail'>;
+
 /** The server of an open stream's frames; its methods are called by the stream. */
 export interface SseSource {
   /** Called once when frames may be written. */
-  begin(stream: SseStream): void;
+  begin(stream: SseOut): void;
   /** Called when the caller has read again after a write that was answered false. */
   drained(): void;
   /** Called once a second. @param nowMs - epoch milliseconds */

@@ -15,6 +15,8 @@ export interface ConsoleList {
   /** The first script, and the style sheet. */
   readonly entry: string;
   readonly style: string;
+  /** The script of the worker that all tabs share. */
+  readonly worker: string;
   /** Media types by names. */
   readonly files: ReadonlyMap<string, string>;
 }
@@ -64,8 +66,8 @@ export class ConsoleFiles {
 function readList(text: string): ConsoleList | undefined {
   const value: unknown = JSON.parse(text);
   if (!isRecord(value) || !isRecord(value['files'])) return undefined;
-  const { entry, style, files } = value;
-  if (typeof entry !== 'string' || typeof style !== 'string') return undefined;
+  const { entry, style, worker, files } = value;
+  if (typeof entry !== 'string' || typeof style !== 'string' || typeof worker !== 'string') return undefined;
   const typed = Object.entries(files).filter((one): one is [string, string] => typeof one[1] === 'string');
-  return { entry, style, files: new Map(typed) };
+  return { entry, style, worker, files: new Map(typed) };
 }

@@ -120,6 +120,7 @@ export class Hub<Row extends { readonly seq: number }, Filter> {
   readonly #parts: HubParts<Row, Filter>;
   readonly #channels = new Map<WorkspaceId, Channel<Row, Filter>>();
   readonly #opening = new Map<WorkspaceId, Promise<Channel<Row, Filter>>>();
+  readonly #listeners = new Set<(workspaceId: WorkspaceId | undefined) => void>();
   readonly #abort = new AbortController();
   #sweep: NodeJS.Timeout | undefined;
 
@@ -191,8 +192,21 @@ export class Hub<Row extends { readonly seq: number }, Filter> {
     };
   }
 
+  /**
+   * Adds a listener of messages about new rows, also of workspaces without readers here.
+   * @param listener - gets undefined where messages of any workspace may have been missed
+   */
+  onWoken(listener: (workspaceId: WorkspaceId | undefined) => void): void {
+    this.#listeners.add(listener);
+  }
+
   /** Looks for new rows of a workspace that has readers here. @param lastSeq - where the teller knows it */
   wake(workspaceId: WorkspaceId, lastSeq?: number): void {
+    for (const listener of this.#listeners) listener(workspaceId);
+    this.#lookAt(workspaceId, lastSeq);
+  }
+
+  #lookAt(workspaceId: WorkspaceId, lastSeq?: number): void {
     const channel = this.#channels.get(workspaceId);
     if (channel === undefined || (lastSeq !== undefined && lastSeq <= channel.tail)) return;
     this.#read(workspaceId, channel);
@@ -200,6 +214,7 @@ export class Hub<Row extends { readonly seq: number }, Filter> {
 
   /** Looks at every workspace that has readers here: messages may have been missed. */
   wakeAll(): void {
+    for (const listener of this.#listeners) listener(undefined);
     void this.#lookAtAll();
   }
 
@@ -207,7 +222,7 @@ export class Hub<Row extends { readonly seq: number }, Filter> {
     if (this.#channels.size === 0) return;
     try {
       const tails = await this.#parts.source.tails([...this.#channels.keys()]);
-      for (const [workspaceId, tail] of tails) this.wake(workspaceId, tail);
+      for (const [workspaceId, tail] of tails) this.#lookAt(workspaceId, tail);
     } catch (error) {
       this.#parts.log.info({ err: error }, 'live readers are not looked after now');
     }

@@ -219,6 +219,14 @@ export function recordVerbs(parts: RestParts): readonly Verb[] {
       unknown: { status: 401 },
       malformed: { line: 'GET /events/{ws}/stream?seq_num=x' },
     },
+    {
+      name: 'GET /live/{ws}',
+      line: (id) => `GET /live/${id}?topics=overview&wait=0`,
+      make: ownId,
+      ok: { status: 200 },
+      unknown: { status: 401 },
+      malformed: { line: 'GET /live/{ws}?topics=nonsense' },
+    },
     ...(['task', 'container', 'deployment'] as const).map((kind): Verb => ({
       name: `GET /explain/{ws}/{id} of a ${kind}`,
       line: (id) => `GET /explain/{ws}/${id}`,

@@ -23,7 +23,7 @@ function built(folder: string, name: string, atSeconds: number): void {
     ])
       writeFileSync(join(folder, `${file}${ending}`), text ?? '');
   const list = join(folder, 'files.json');
-  writeFileSync(list, JSON.stringify({ entry: `${name}.js`, style: 'style-1.css', files }));
+  writeFileSync(list, JSON.stringify({ entry: `${name}.js`, style: 'style-1.css', worker: 'worker-1.js', files }));
   utimesSync(list, atSeconds, atSeconds);
 }
 
@@ -68,6 +68,9 @@ test('every address is the page, with a nonce of its own and files that are foun
     expect(policy).toContain("default-src 'none'");
     expect(policy).toContain("frame-ancestors 'none'");
     expect(policy).toContain("require-trusted-types-for 'script'");
+    // The page may load a worker, by the address of its own policy alone.
+    expect(policy).toContain("trusted-types longshore; worker-src 'self'");
+    expect(body).toContain('data-worker="worker-1.js"');
     expect(policy).not.toMatch(/unsafe|script-src[^;]*'self'/);
     return nonce;
   });
@@ -89,6 +92,8 @@ test('files are sent as the browser takes them, and those of a newer build in th
   expect(bodies[2]?.headers).toMatchObject({
     'content-encoding': 'br',
     'cache-control': expect.stringContaining('immutable'),
+    // A worker loads nothing.
+    'content-security-policy': "default-src 'none'; connect-src 'self'",
   });
   rmSync(folder, { recursive: true });
   built(folder, 'main-2', 2_000);

@@ -18,14 +18,19 @@ const policyFor = (nonce: string): string =>
     "form-action 'none'",
     "frame-ancestors 'none'",
     "require-trusted-types-for 'script'",
-    "trusted-types 'none'",
+    // `console/live/live.ts` makes the only policy, which trusts the script of the shared worker.
+    'trusted-types longshore',
+    "worker-src 'self'",
   ].join('; ');
+
+/** A script that is a worker has a policy of its own: it may send requests, and load nothing. */
+const ASSET_POLICY = "default-src 'none'; connect-src 'self'";
 
 const ICON =
   "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cpath d='M2 10h12l-2 4H4zM7 2h2v7H7z' fill='%232f6fdb'/%3E%3C/svg%3E";
 
 /** @param base - what leads from the page's address to `/console/` */
-const pageOf = ({ entry, style }: ConsoleList, base: string, nonce: string): string => `<!doctype html>
+const pageOf = ({ entry, style, worker }: ConsoleList, base: string, nonce: string): string => `<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -36,7 +41,7 @@ const pageOf = ({ entry, style }: ConsoleList, base: string, nonce: string): str
 <link rel="stylesheet" href="${base}assets/${style}">
 <script type="module" nonce="${nonce}" src="${base}assets/${entry}"></script>
 </head>
-<body><div id="app"></div><noscript>The console needs JavaScript. The command line shows the same: longshore status.</noscript></body>
+<body><div id="app" data-worker="${worker}"></div><noscript>The console needs JavaScript. The command line shows the same: longshore status.</noscript></body>
 </html>
 `;
 
@@ -52,7 +57,11 @@ export function registerPages(scope: FastifyInstance, { files }: { readonly file
     if (encoding !== 'identity') reply.header('content-encoding', encoding);
     // A name stands for its bytes, so that it is asked for once.
     return reply
-      .headers({ 'cache-control': 'public, max-age=31536000, immutable', vary: 'accept-encoding' })
+      .headers({
+        'cache-control': 'public, max-age=31536000, immutable',
+        'content-security-policy': ASSET_POLICY,
+        vary: 'accept-encoding',
+      })
       .type(found.type)
       .send(found.bytes);
   });

@@ -29,6 +29,8 @@ import type { TaskReads } from '../../../tasks/records/reads.ts';
 import { limitRoutes } from './limits.ts';
 import type { LimitsParts } from './limits.ts';
 import { readLogs } from './logs.ts';
+import { liveRoute } from './live.ts';
+import type { LiveParts } from './live.ts';
 import { logStream } from './log-stream.ts';
 import type { LogStreamParts } from './log-stream.ts';
 import { metricRoutes } from './metrics.ts';
@@ -94,6 +96,8 @@ export interface RestRouteParts
     Pick<DeadLetterRouteParts, 'deadLetters'>,
     VolumeRouteParts,
     WebhookRouteParts {
+  readonly clock: EventRouteParts['clock'] & LiveParts['clock'];
+  readonly events: EventRouteParts['events'] & LiveParts['events'];
   readonly directory: DeploymentRouteParts['directory'];
   readonly containers: AppRouteParts['containers'] & TaskRouteParts['containers'];
   readonly tasks: Pick<TaskReads, 'read' | 'resultText' | 'list'>;
@@ -135,6 +139,7 @@ export function restRoutes(parts: RestRouteParts): readonly RestRoute[] {
     ...taskInputRoutes(parts),
     ...deadLetterRoutes(parts),
     subscribeTask(parts),
+    liveRoute(parts, () => all),
     ...eventRoutes(parts),
     listContainers(parts.containers, parts.directory),
     listEndedContainers(parts.directory),

@@ -3,7 +3,7 @@ import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Hub, Reader, Subscription, Taken } from '../../../workspaces/events/hub.ts';
 import { sseFrame } from '../sse.ts';
-import type { SseSource, SseStream } from '../sse.ts';
+import type { SseOut, SseSource } from '../sse.ts';
 import type { StreamEnd } from './stream-start.ts';
 
 interface StreamedRow {
@@ -68,7 +68,7 @@ class RowStream<Row extends StreamedRow> implements SseSource, Reader<Row> {
   readonly #parts: Pick<RowStreamParts<Row, unknown>, 'end' | 'nowMs' | 'log'>;
   subscription: Subscription | undefined;
   beside: Beside | undefined;
-  #stream: SseStream | undefined;
+  #stream: SseOut | undefined;
   #left: number;
   #isFull = false;
   /** Frames beside the rows that the caller did not get, and has not been told of. */
@@ -81,7 +81,7 @@ class RowStream<Row extends StreamedRow> implements SseSource, Reader<Row> {
     this.#left = parts.end.limit ?? Infinity;
   }
 
-  begin(stream: SseStream): void {
+  begin(stream: SseOut): void {
     this.#stream = stream;
     this.subscription?.start();
     this.beside?.start();
@@ -135,7 +135,7 @@ class RowStream<Row extends StreamedRow> implements SseSource, Reader<Row> {
     if (!stream.write(sseFrame({ event: 'dropped', data }))) this.#isFull = true;
   }
 
-  #write(stream: SseStream, frame: Buffer): Taken {
+  #write(stream: SseOut, frame: Buffer): Taken {
     const mayGoOn = stream.write(frame);
     if (!mayGoOn) this.#isFull = true;
     this.#left -= 1;

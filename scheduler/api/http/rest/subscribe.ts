@@ -14,7 +14,7 @@ import type { TaskRecord } from '../../../tasks/records/task-record.ts';
 import type { Reader, Subscription, Taken } from '../../../workspaces/events/hub.ts';
 import type { EventHub } from '../../../workspaces/events/source.ts';
 import { sseFrame } from '../sse.ts';
-import type { SseSource, SseStream } from '../sse.ts';
+import type { SseOut, SseSource } from '../sse.ts';
 import { streamRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 import { QUEUES_AWAY, taskFor, wholeTask } from './tasks.ts';
@@ -65,7 +65,7 @@ class TaskFollower implements SseSource, Reader<EventRow> {
   readonly #http: FastifyRequest;
   readonly #first: TaskRecord;
   subscription: Subscription | undefined;
-  #stream: SseStream | undefined;
+  #stream: SseOut | undefined;
   /** Number of the last frame. */
   #sent = -1;
   #ticks = 0;
@@ -78,7 +78,7 @@ class TaskFollower implements SseSource, Reader<EventRow> {
     this.#http = http;
   }
 
-  begin(stream: SseStream): void {
+  begin(stream: SseOut): void {
     this.#stream = stream;
     // The task may have changed between its first reading and the subscription.
     if (this.subscription === undefined) this.#tell(() => Promise.resolve(this.#first));

@@ -1,0 +1,241 @@
+// A topic that somebody follows: its route is read again when something happened in the workspace, and seldom else. All
+// readers of a topic who see the same share the reading and the bytes of its frames.
+// Invariants: without a reader there is no timer and no reading. A reading takes at most one part in ten of the time.
+// The number of topics is bounded, for each workspace and in all.
+import type { FastifyRequest } from 'fastify';
+import { AppError } from '#shared/errors.ts';
+import { withDeadline } from '#shared/backoff.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { Log } from '#shared/log.ts';
+import type { Caller } from '../../../workspaces/identity/caller.ts';
+import { problemOf } from '../error-map.ts';
+import { sseFrame } from '../sse.ts';
+import { changesBetween, seenOf } from './live-changes.ts';
+import type { Seen } from './live-changes.ts';
+import { viewOf } from './live-topics.ts';
+import type { Topic } from './live-topics.ts';
+import { compileQuery } from './query.ts';
+
+export interface SharedParts {
+  readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
+  readonly log: Log;
+  /** Topics of one workspace, and of all, that are read here. */
+  readonly most?: { readonly ofWorkspace: number; readonly ofReplica: number };
+}
+
+/** A follower of topics. */
+export interface TopicReader {
+  readonly caller: Caller;
+  readonly http: FastifyRequest;
+  /** Takes a frame of a topic that it follows. */
+  take(topic: Topic, frame: Buffer): void;
+}
+
+export const MOST_SHARED = { ofWorkspace: 200, ofReplica: 2_000 } as const;
+const PACE_MS = 500;
+const IDLE_MS = 5_000;
+/** A reading takes at most one part in so many of the time. */
+const SHARE = 10;
+const LONGEST_PAUSE_MS = 10_000;
+const WITHIN_MS = 30_000;
+
+export class SharedTopics {
+  readonly #parts: SharedParts;
+  readonly #topics = new Map<string, SharedTopic>();
+  readonly #byWorkspace = new Map<WorkspaceId, Set<SharedTopic>>();
+
+  constructor(parts: SharedParts) {
+    this.#parts = parts;
+  }
+
+  /** Topics that are followed. */
+  get size(): number {
+    return this.#topics.size;
+  }
+
+  /**
+   * Follows a topic from now on: the reader gets its whole answer, then what changes.
+   * @returns a function that ends it
+   * @throws AppError `too_many_streams`, `streams_full`
+   */
+  follow(workspaceId: WorkspaceId, topic: Topic, reader: TopicReader): Following {
+    const key = `${workspaceId} ${viewOf(reader.caller)} ${originOf(reader.http)} ${topic.text}`;
+    const known = this.#topics.get(key);
+    const shared = known ?? this.#open(key, workspaceId, topic);
+    shared.join(reader);
+    return {
+      whole: () => shared.sendWhole(reader),
+      end: () => {
+        shared.leave(reader);
+        if (!shared.isOver || this.#topics.get(key) !== shared) return;
+        this.#topics.delete(key);
+        const others = this.#byWorkspace.get(workspaceId);
+        others?.delete(shared);
+        if (others?.size === 0) this.#byWorkspace.delete(workspaceId);
+      },
+    };
+  }
+
+  #open(key: string, workspaceId: WorkspaceId, topic: Topic): SharedTopic {
+    const { most = MOST_SHARED } = this.#parts;
+    const own = this.#byWorkspace.get(workspaceId) ?? new Set();
+    if (own.size >= most.ofWorkspace)
+      throw new AppError('too_many_streams', `this workspace follows ${most.ofWorkspace} topics here: close some tabs`);
+    if (this.#topics.size >= most.ofReplica)
+      throw new AppError('streams_full', `this scheduler has ${most.ofReplica} topics that are followed: try again`);
+    const shared = new SharedTopic(this.#parts, workspaceId, topic);
+    this.#topics.set(key, shared);
+    this.#byWorkspace.set(workspaceId, own.add(shared));
+    return shared;
+  }
+
+  /** Something happened in a workspace, or may have in any of them. */
+  wake(workspaceId: WorkspaceId | undefined): void {
+    const woken = workspaceId === undefined ? this.#topics.values() : (this.#byWorkspace.get(workspaceId) ?? []);
+    for (const topic of woken) topic.wake();
+  }
+}
+
+export interface Following {
+  /** Sends the whole answer again, because the reader missed frames. */
+  readonly whole: () => void;
+  readonly end: () => void;
+}
+
+const originOf = ({ protocol, host }: FastifyRequest): string => `${protocol}://${host}`;
+
+class SharedTopic {
+  readonly #parts: SharedParts;
+  readonly #workspaceId: WorkspaceId;
+  readonly #topic: Topic;
+  readonly #query: Readonly<Record<string, unknown>>;
+  readonly #readers = new Set<TopicReader>();
+  #seen: Seen | undefined;
+  /** The inside of the last failure's frame; undefined: the last reading did not fail. */
+  #failed: string | undefined;
+  #failures = 0;
+  #timer: NodeJS.Timeout | undefined;
+  #isReading = false;
+  #isWoken = false;
+  /** By the clock that nobody sets: before it, nothing is read. */
+  #pausedUntilMs = 0;
+
+  /** @throws AppError `invalid_query` of the topic's own query */
+  constructor(parts: SharedParts, workspaceId: WorkspaceId, topic: Topic) {
+    this.#parts = parts;
+    this.#workspaceId = workspaceId;
+    this.#topic = topic;
+    const { query } = topic.route;
+    this.#query = query === undefined ? {} : compileQuery(query)(topic.query);
+  }
+
+  get isOver(): boolean {
+    return this.#readers.size === 0;
+  }
+
+  join(reader: TopicReader): void {
+    this.#readers.add(reader);
+    // Until a reading is there, the reader gets the next one.
+    this.sendWhole(reader);
+    if (this.#seen === undefined || this.#failed !== undefined) this.wake();
+    else this.#next();
+  }
+
+  leave(reader: TopicReader): void {
+    this.#readers.delete(reader);
+    if (!this.isOver) return;
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+
+  sendWhole(reader: TopicReader): void {
+    if (this.#seen !== undefined) reader.take(this.#topic, this.#wholeFrame(this.#seen));
+    if (this.#failed !== undefined) reader.take(this.#topic, this.#frame('failed', this.#failed));
+  }
+
+  wake(): void {
+    this.#isWoken = true;
+    this.#next();
+  }
+
+  /** Arms the timer of the next reading. */
+  #next(): void {
+    if (this.#isReading || this.isOver) return;
+    const { idleMs = IDLE_MS } = this.#topic.rule;
+    const nowMs = this.#parts.clock.monotonicMs();
+    const pauseMs = Math.max(0, this.#pausedUntilMs - nowMs);
+    if (this.#timer !== undefined) {
+      if (!this.#isWoken) return;
+      clearTimeout(this.#timer);
+    }
+    const waitMs = this.#isWoken ? pauseMs : Math.max(pauseMs, idleMs);
+    this.#timer = setTimeout(() => void this.#read(), waitMs).unref();
+  }
+
+  async #read(): Promise<void> {
+    const { clock, log } = this.#parts;
+    this.#timer = undefined;
+    const [reader] = this.#readers;
+    if (reader === undefined) return;
+    this.#isReading = true;
+    this.#isWoken = false;
+    const beganMs = clock.monotonicMs();
+    try {
+      const { route, rule } = this.#topic;
+      const { withinMs = WITHIN_MS } = route;
+      const reading = route.handle({
+        caller: reader.caller,
+        workspaceId: this.#workspaceId,
+        params: this.#topic.params,
+        query: this.#query,
+        body: {},
+        http: reader.http,
+        answerHeaders: new Map(),
+      });
+      const late = (): AppError => new AppError('deadline_exceeded', `no answer within ${withinMs} ms`);
+      this.#tell(seenOf(await withDeadline(reading, withinMs, late), rule.steady));
+      this.#failures = 0;
+    } catch (error) {
+      const problem = problemOf(error);
+      if (problem.status >= 500) log.info({ err: error, topic: this.#topic.text }, 'a topic cannot be read now');
+      this.#failures += 1;
+      const { status, code, message } = problem;
+      const said = JSON.stringify({ status, code, message }).slice(1, -1);
+      const isNew = this.#failed !== said;
+      this.#failed = said;
+      if (isNew) this.#send(this.#frame('failed', said));
+    }
+    this.#isReading = false;
+    const tookMs = clock.monotonicMs() - beganMs;
+    const { paceMs = PACE_MS } = this.#topic.rule;
+    const pauseMs = Math.max(paceMs * 2 ** Math.min(this.#failures, 5), SHARE * tookMs);
+    this.#pausedUntilMs = clock.monotonicMs() + Math.min(pauseMs, LONGEST_PAUSE_MS);
+    // A failure is looked at again without an event.
+    if (this.#failures > 0) this.#isWoken = true;
+    this.#next();
+  }
+
+  #tell(seen: Seen): void {
+    const before = this.#seen;
+    const hadFailed = this.#failed !== undefined;
+    this.#seen = seen;
+    this.#failed = undefined;
+    const changes = before === undefined || hadFailed ? undefined : changesBetween(before, seen);
+    if (changes === '') return;
+    this.#send(changes === undefined ? this.#wholeFrame(seen) : this.#frame('changed', changes));
+  }
+
+  #send(frame: Buffer): void {
+    for (const reader of this.#readers) reader.take(this.#topic, frame);
+  }
+
+  #wholeFrame(seen: Seen): Buffer {
+    return this.#frame('whole', `"value":${seen.whole}`);
+  }
+
+  #frame(event: string, inside: string): Buffer {
+    const at = new Date(this.#parts.clock.nowMs()).toISOString();
+    return sseFrame({ event, data: `{"topic":${JSON.stringify(this.#topic.text)},"at":"${at}",${inside}}` });
+  }
+}
