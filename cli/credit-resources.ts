@@ -71,9 +71,14 @@ export function addUsage(program: Command, invocation: () => Invocation): void {
       .option('--workspace <workspace>', `${WORKSPACE} (administrators; else the token's own)`)
       .option('--from <time>', 'a day or a time (else the begin of the month)')
       .option('--to <time>', 'a day or a time, exclusive (else now)')
-      .option('--by <groups>', 'rows for each day, model and token: one of them, or several with commas', 'day'),
+      .option(
+        '--by <groups>',
+        'rows for each day, model, token, app, deployment and gpu_model: any of them, with commas',
+        'day',
+      ),
     'usage',
     'usage --by model,token --from 2030-01-01 --to 2030-02-01',
+    'usage --by deployment,gpu_model',
     'usage --workspace team-a --json',
   ).action(async (flags: UsageFlags) => {
     const { runUsage } = await import('./commands/credit.ts');

@@ -69,12 +69,22 @@ async function change(reference: string, body: JsonObject, done: string, invocat
   });
 }
 
-const GROUP_FIELDS: Readonly<Record<string, string>> = { day: 'day', model: 'model', token: 'token_id' };
+const GROUP_FIELDS: Readonly<Record<string, string>> = {
+  day: 'day',
+  model: 'model',
+  token: 'token_id',
+  app: 'app_id',
+  deployment: 'deployment',
+  gpu_model: 'gpu_model',
+};
 
 export async function runUsage(flags: UsageFlags, invocation: Invocation): Promise<void> {
   const groups = (flags.by ?? '').split(',').filter((group) => group !== '');
   const odd = groups.find((group) => !(group in GROUP_FIELDS));
-  if (odd !== undefined) throw usageError(`--by ${odd}: it must be day, model or token, or several with commas`);
+  if (odd !== undefined)
+    throw usageError(
+      `--by ${odd}: it must be any of ${Object.keys(GROUP_FIELDS).join(', ')}, with commas between them`,
+    );
   const query = new URLSearchParams({
     by: groups.join(','),
     ...(flags.from === undefined ? {} : { from: flags.from }),

@@ -141,7 +141,7 @@ export function openTokens(
     onUsed: (tokenId) => tokenUses.used(tokenId),
   });
   const mostOf = async (id: WorkspaceId): Promise<number> => (await limits.of(id)).counts.tokens;
-  const consoleSessions = new ConsoleSessions({ db, clock, onUsed: (tokenId) => tokenUses.used(tokenId) });
+  const consoleSessions = new ConsoleSessions({ db, clock, events, onUsed: (tokenId) => tokenUses.used(tokenId) });
   const tokenAdmin = new TokenAdmin({ db, keys, tokens, events, clock, mostOf });
   return { tokens, tokenUses, tokenAdmin, consoleSessions };
 }

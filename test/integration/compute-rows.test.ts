@@ -88,6 +88,39 @@ describe.each(KINDS)('time of containers on %s', (kind) => {
     ]);
   });
 
+  test('is told by app, deployment and GPU model, also when these are gone', async () => {
+    const [workspaceId, appId, stubId, deploymentId] = [newId<WorkspaceId>(), newId(), newId(), newId()];
+    const { db } = opened;
+    const rows = new ComputeRows(db, { nowMs: () => at('20:10:00') });
+    await db.query(`insert into workspaces (id, name, signing_key) values ($1, $1, 'x')`, [workspaceId]);
+    await db.query(`insert into apps (id, workspace_id, name) values ($1, $2, 'shop')`, [appId, workspaceId]);
+    await db.query(
+      `insert into stubs (id, workspace_id, app_id, name, type, config, config_hash)
+       values ($1, $2, $3, 'embed', 'endpoint/deployment', '{}', $1)`,
+      [stubId, workspaceId, appId],
+    );
+    await db.query(
+      `insert into deployments (id, workspace_id, app_id, stub_id, name, version, stub_type, subdomain, active)
+       values ($1, $2, $3, $4, 'embed', 1, 'endpoint/deployment', $1, true)`,
+      [deploymentId, workspaceId, appId, stubId],
+    );
+    const ran = { state: 'STOPPED', from: '19:00:00', to: '19:30:00', gpus: 2 };
+    const own = await container(workspaceId, ran);
+    await container(workspaceId, { ...ran, gpus: 0 });
+    await db.query(`update containers set stub_id = $2, deployment_id = $3, spec = '{"gpu": ["H100"]}' where id = $1`, [
+      own,
+      stubId,
+      deploymentId,
+    ]);
+    await rows.write(signal);
+    await db.query('delete from deployments where id = $1', [deploymentId]);
+    const range = { workspaceId, fromMs: at('00:00:00'), toMs: at('23:00:00') };
+    expect(await usageBy(db, range, ['app', 'deployment', 'gpu_model'], 10)).toMatchObject([
+      { appId: '', deployment: '', gpuModel: '', containerMs: 1_800_000, gpuMs: 0 },
+      { appId, deployment: 'embed', gpuModel: 'H100', containerMs: 1_800_000, gpuMs: 3_600_000 },
+    ]);
+  });
+
   test('is looked for anew at each hour, within it only where containers ended since', async () => {
     const workspaceId = newId<WorkspaceId>();
     let nowMs = at('15:10:00');

@@ -217,6 +217,40 @@ test('a change is recorded as one of the token, by way of the console', async ()
   expect(event.data.actor).toMatchObject({ token_type: 'workspace_primary', via: 'console' });
 });
 
+test('sessions of a workspace are listed, and each is ended by others; the trail has both', async () => {
+  const token = await aToken({ name: 'laptop' });
+  const session = await entered(token.key);
+  const path = `/api/v1/console/session/${platform.own.workspaceId}`;
+  const listed = async (): Promise<Json | undefined> =>
+    ((await platform.call(`GET ${path}`)).json['data'] as Json[]).find((one) => one['token_id'] === token.id);
+  const found = await listed();
+  expect(found).toMatchObject({ token_name: 'laptop', address: '127.0.0.1', current: false });
+  const own = (await through('GET /console/session/{ws}', session)).json['data'] as Json[];
+  expect(own.filter((one) => one['current'] === true).map((one) => one['id'])).toEqual([found?.['id']]);
+  // A link that nobody has entered is no session.
+  await link(token.key);
+  expect(
+    ((await platform.call(`GET ${path}`)).json['data'] as Json[]).filter((one) => one['token_id'] === token.id),
+  ).toHaveLength(1);
+  for (const by of [platform.revoked, platform.restricted, (await aToken({ scopes: ['read'] })).key])
+    expect((await platform.call(`DELETE ${path}/${String(found?.['id'])}`, undefined, { token: by })).status).toBe(401);
+  const foreign = `/api/v1/console/session/${platform.other.workspaceId}/${String(found?.['id'])}`;
+  expect((await platform.call(`DELETE ${foreign}`, undefined, { token: platform.other.token })).status).toBe(404);
+  expect(await statusOf(session)).toBe(200);
+  expect((await platform.call(`DELETE ${path}/${String(found?.['id'])}`)).status).toBe(200);
+  expect([await statusOf(session), await listed()]).toEqual([401, undefined]);
+  const trail = await platform.call(
+    `GET /api/v1/events/${platform.own.workspaceId}/history?event_types=audit.session.began,audit.session.ended`,
+  );
+  const about = (trail.json['events'] as readonly { readonly data: Json }[])
+    .map(({ data }) => data)
+    .filter(({ target }) => (target as Json)['id'] === found?.['id']);
+  expect(about).toMatchObject([
+    { action: 'session.began', actor: { token_name: 'laptop', via: 'console', remote_ip: '127.0.0.1' } },
+    { action: 'session.ended', actor: { token_type: 'workspace_primary' } },
+  ]);
+});
+
 describe('a session ends', () => {
   test('when its token is switched off, limited or deleted, at once', async () => {
     const token = await aToken();

@@ -489,6 +489,8 @@ const SHARED_STATE = 'test/integration/shared-state.test.ts';
 /** Routes whose parameters another file tries, each by its name. */
 export const READ_ELSEWHERE: Readonly<Record<string, string>> = {
   'DELETE /task/{ws}': 'test/integration/rest-records.test.ts',
+  'POST /task/{ws}/rerun': 'test/integration/task-bulk.test.ts',
+  'POST /task/{ws}/cancel': 'test/integration/task-bulk.test.ts',
   'GET /events/{ws}/stream': 'test/integration/event-streams.test.ts',
   'GET /live/{ws}': 'test/integration/live.test.ts',
   'GET /logs/{ws}/stream': 'test/integration/log-stream.test.ts',

@@ -186,7 +186,7 @@ describe('usage', () => {
 
   test('of another workspace is not shown, and odd ranges and groups are refused by name', async () => {
     expect((await usage('', platform.other)).status).toBe(401);
-    expect((await usage('&by=hour')).text).toContain('by');
+    expect((await usage('&by=hour')).text).toContain('day, model, token, app, deployment, gpu_model');
     const odd = async (query: string) =>
       (await platform.call(`GET /api/v1/usage/${platform.own.workspaceId}?${query}`)).json;
     expect(await odd('from=2026-03-02&to=2026-03-01')).toMatchObject({ code: 'invalid_query' });

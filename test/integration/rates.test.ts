@@ -227,7 +227,10 @@ describe('limits of a workspace', () => {
   });
 });
 
-test('a session of the web console has a rate of its own, for administrators, too', async () => {
+test.each([
+  ['requests', 'GET /console/api/v1/session'],
+  ['calls', 'GET /console/api/calls/v1/models'],
+])('%s of a session of the web console have a rate of its own, for administrators, too', async (_, line) => {
   const made = await platform.call('POST /api/v1/console/link', undefined, { token: platform.admin.token });
   const code = new URL(String(made.json['url'])).hash.slice(1);
   const begun = await fetch(`http://${platform.address}/console/session`, {
@@ -238,7 +241,7 @@ test('a session of the web console has a rate of its own, for administrators, to
   const cookie = (begun.headers.get('set-cookie') ?? '').split(';', 1)[0] ?? '';
   const ask = async (): Promise<number> =>
     (
-      await platform.call('GET /console/api/v1/session', undefined, {
+      await platform.call(line, undefined, {
         token: '',
         headers: { cookie, 'x-longshore-console': key },
       })

@@ -25,6 +25,8 @@ const REST: Readonly<Record<string, string>> = {
   'POST /task/{ws}/{taskId}/rerun': 'ia',
   'POST /task/{ws}/redrive': 'ia',
   'DELETE /task/{ws}/dead': 'a',
+  'POST /task/{ws}/rerun': 'a',
+  'POST /task/{ws}/cancel': 'a',
   'GET /events/{ws}/history': 'ra',
   'GET /events/{ws}/stream': 'ra',
   'GET /live/{ws}': 'ria',

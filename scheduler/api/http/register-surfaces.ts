@@ -1,6 +1,7 @@
 // Routes of every HTTP surface, each in a scope of its own. `surfaces.ts` makes the server that they are on.
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { AppError } from '#shared/errors.ts';
 import { Places } from '#shared/places.ts';
 import type { Deployments } from '../../workspaces/deployments/deployments.ts';
 import type { Stubs } from '../../workspaces/deployments/stubs.ts';
@@ -24,6 +25,7 @@ import { BodyBudget } from './body-budget.ts';
 import { bindOperations, GATEWAY_BASE } from './bind.ts';
 import { registerContainers } from './containers/routes.ts';
 import { ConsolePlace, CONSOLE_BASE } from './console/address.ts';
+import type { ConsoleCallParts } from './console/calls.ts';
 import { countSession, guardPassage, isThrough, sendersOf } from './console/passage.ts';
 import { keepApart, registerConsole } from './console/register.ts';
 import { sessionSenders } from './console/session.ts';
@@ -36,8 +38,10 @@ import { InferenceMetrics } from './inference/metrics.ts';
 import { routeEvent } from './inference/route-event.ts';
 import type { RoutedCall } from './inference/route-event.ts';
 import { registerInference } from './inference/routes.ts';
+import type { InferenceParts } from './inference/routes.ts';
 import { ANSWER_RULES } from './inference/whole-answer.ts';
 import { registerInvoke } from './invoke/invoke.ts';
+import type { InvokeParts } from './invoke/invoke.ts';
 import { registerDiscovery } from './ops/discovery.ts';
 import { registerHealth } from './ops/health-page.ts';
 import { registerInstall } from './ops/install.ts';
@@ -116,10 +120,11 @@ export function registerAll(app: FastifyInstance, state: ServerState, parts: Sur
     keepApart(app, { place: on.console });
     guardPassage(app, on.console);
   }
+  const calls = { invoke: invokeParts(on), inference: inferenceParts(on) };
   registerGateway(on);
-  registerRest(on);
-  registerInvocations(on);
-  registerModels(on);
+  registerRest(on, calls);
+  plugin(app, '', (scope) => registerInvoke(scope, calls.invoke));
+  plugin(app, '', (scope) => registerInference(scope, calls.inference));
   registerBytes(on);
   registerPages(on);
 }
@@ -149,8 +154,8 @@ function bySessionOf({ parts, authenticator, console: place }: Registering): Sen
   return place === undefined ? undefined : sessionSenders({ sessions: parts.consoleSessions, place, authenticator });
 }
 
-/** The REST API of workspaces. */
-function registerRest(on: Registering): void {
+/** The REST API of workspaces, and the console, from which deployments and models can be called, too. */
+function registerRest(on: Registering, calls: Omit<ConsoleCallParts, 'callerOf'>): void {
   const { app, state, parts, made, authenticator, originOf, urls, console: place } = on;
   const { deployments, volumes, sharedState, outputs, mayAsk, sse } = made;
   const { settings, directory, log } = parts;
@@ -196,87 +201,90 @@ function registerRest(on: Registering): void {
   };
   plugin(app, REST_BASE, (scope) => bindRest(scope, routes, rest));
   plugin(app, '', (scope) => bindRest(scope, routes.filter(isAtRoot), rest));
-  if (place === undefined) return;
+  if (place === undefined || bySession === undefined) return;
   const { consoleSessions: sessions, consoleFiles: files } = parts;
-  plugin(app, CONSOLE_BASE, (scope) => registerConsole(scope, { sessions, files, place, authenticator, log }));
+  const callerOf = async (request: FastifyRequest): Promise<Caller> => {
+    const caller = await bySession.find(request);
+    if (caller === null) throw new AppError('unauthorized', 'Unauthorized');
+    await countSession(parts.rates, caller);
+    return caller;
+  };
+  const ofConsole = { sessions, files, place, authenticator, log, ...calls, callerOf };
+  plugin(app, CONSOLE_BASE, (scope) => registerConsole(scope, ofConsole));
 }
 
-/** Calls of deployments, and of ports of pods and sandboxes. */
-function registerInvocations({ app, state, parts, made, authenticator, originOf, urls }: Registering): void {
+/** Parts of the calls of deployments, and of ports of pods and sandboxes. */
+function invokeParts({ state, parts, made, authenticator, originOf, urls }: Registering): InvokeParts {
   const { webSockets, openCalls } = made;
   const { settings, directory, log } = parts;
-  plugin(app, '', (scope) => {
-    registerInvoke(scope, {
-      authenticator,
-      hosts: {
-        ...urls,
-        isExternal: settings.externalUrl !== null,
-        baseUrlOf: (request) => originOf(request).baseUrl,
-      },
-      targets: parts.targets,
-      submissions: parts.submissions,
-      containers: parts.containerActions,
-      callbackProblem: parts.callbackProblem,
-      mayTakeCode: codeTrust(directory),
-      log,
-      maxBodyBytes: settings.maxInvokeBodyBytes,
-      release: (request) => state.bodies.release(request),
-      hasContainers: (queue) => parts.containers.hasLive(queue),
-      isServed: (queue) => parts.containers.isServed(queue),
-      containerStreams: parts.containerStreams,
-      containerUses: parts.containerUses,
-      containerWaits: parts.containerWaits,
-      connections: new Places<WorkspaceId>(MOST_CONNECTIONS),
-      streams: parts.streams,
-      cancel: parts.cancelTask,
-      webSockets,
-      room: new StreamRoom(),
-      openCalls,
-      streamMetrics: new StreamMetrics(parts.registry),
-    });
-  });
+  return {
+    authenticator,
+    hosts: {
+      ...urls,
+      isExternal: settings.externalUrl !== null,
+      baseUrlOf: (request) => originOf(request).baseUrl,
+    },
+    targets: parts.targets,
+    submissions: parts.submissions,
+    containers: parts.containerActions,
+    callbackProblem: parts.callbackProblem,
+    mayTakeCode: codeTrust(directory),
+    log,
+    maxBodyBytes: settings.maxInvokeBodyBytes,
+    release: (request) => state.bodies.release(request),
+    hasContainers: (queue) => parts.containers.hasLive(queue),
+    isServed: (queue) => parts.containers.isServed(queue),
+    containerStreams: parts.containerStreams,
+    containerUses: parts.containerUses,
+    containerWaits: parts.containerWaits,
+    connections: new Places<WorkspaceId>(MOST_CONNECTIONS),
+    streams: parts.streams,
+    cancel: parts.cancelTask,
+    webSockets,
+    room: new StreamRoom(),
+    openCalls,
+    streamMetrics: new StreamMetrics(parts.registry),
+  };
 }
 
-/** Calls of models, at once and later. */
-function registerModels({ app, state, parts, made, authenticator, originOf }: Registering): void {
+/** Parts of the calls of models, at once and later. */
+function inferenceParts({ state, parts, made, authenticator, originOf }: Registering): InferenceParts {
   const { openCalls } = made;
   const { log } = parts;
-  plugin(app, '', (scope) => {
-    const calls = {
-      backends: new Backends({
-        targets: parts.targets,
-        external: parts.externalServers,
-        submissions: parts.submissions,
-        streams: parts.streams,
-        cancel: parts.cancelTask,
-        random: Math.random,
-        log,
-      }),
-      catalog: parts.modelCatalog,
-      openCalls,
-      answers: new BodyBudget(ANSWER_RULES),
-      charging: parts.charging,
-      holds: parts.holds,
-      rates: parts.inferenceRates,
-      metrics: new InferenceMetrics(parts.registry),
-      routed: (call: RoutedCall) => parts.events.collected.tell(routeEvent(call, parts.clock.nowMs())),
-      nowMs: () => parts.clock.monotonicMs(),
+  const calls = {
+    backends: new Backends({
+      targets: parts.targets,
+      external: parts.externalServers,
+      submissions: parts.submissions,
+      streams: parts.streams,
+      cancel: parts.cancelTask,
+      random: Math.random,
       log,
-    };
-    registerInference(scope, {
-      ...calls,
-      authenticator,
-      hasContainers: (queue) => parts.containers.hasLive(queue),
-      release: (request) => state.bodies.release(request),
-      keptAnswers: parts.keptAnswers,
-      deferred: parts.deferredCalls,
-      taskUrlOf: (request, workspaceId, taskId) => `${originOf(request).baseUrl}/api/v1/task/${workspaceId}/${taskId}`,
-      wallMs: () => parts.clock.nowMs(),
-    });
-    parts.deferredExecutor.runsWith(
-      deferredRunner({ ...calls, correctRate: (...told) => parts.inferenceRates.correct(...told) }),
-    );
-  });
+    }),
+    catalog: parts.modelCatalog,
+    openCalls,
+    answers: new BodyBudget(ANSWER_RULES),
+    charging: parts.charging,
+    holds: parts.holds,
+    rates: parts.inferenceRates,
+    metrics: new InferenceMetrics(parts.registry),
+    routed: (call: RoutedCall) => parts.events.collected.tell(routeEvent(call, parts.clock.nowMs())),
+    nowMs: () => parts.clock.monotonicMs(),
+    log,
+  };
+  parts.deferredExecutor.runsWith(
+    deferredRunner({ ...calls, correctRate: (...told) => parts.inferenceRates.correct(...told) }),
+  );
+  return {
+    ...calls,
+    authenticator,
+    hasContainers: (queue) => parts.containers.hasLive(queue),
+    release: (request) => state.bodies.release(request),
+    keptAnswers: parts.keptAnswers,
+    deferred: parts.deferredCalls,
+    taskUrlOf: (request, workspaceId, taskId) => `${originOf(request).baseUrl}/api/v1/task/${workspaceId}/${taskId}`,
+    wallMs: () => parts.clock.nowMs(),
+  };
 }
 
 /** Bytes by signed addresses, into containers and between replicas. */

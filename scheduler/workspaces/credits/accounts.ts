@@ -150,10 +150,10 @@ export class CreditAccounts {
     return { granted, account: await this.#stateOf(account) };
   }
 
-  /** Sums of requests to models, by any of day, model and token. */
+  /** Sums of requests to models, and of the time of containers, by any of the groups. */
   async usage(
     range: UsageRange,
-    by: readonly ('day' | 'model' | 'token')[],
+    by: Parameters<typeof usageBy>[2],
   ): Promise<{ readonly rows: readonly UsageGroupSums[]; readonly truncated: boolean; readonly total: UsageSums }> {
     await this.#caughtUp();
     const reads = this.#parts.db.reads.of(range.workspaceId);

@@ -106,6 +106,8 @@ export const AUDIT_KINDS = [
   'audit.container.preempted',
   'audit.recording.started',
   'audit.recording.stopped',
+  'audit.session.began',
+  'audit.session.ended',
 ] as const;
 export type AuditKind = (typeof AUDIT_KINDS)[number];
 

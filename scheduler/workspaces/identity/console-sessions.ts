@@ -4,10 +4,12 @@
 // with them, so that what is revoked ends at once and everywhere. A token has a bounded number of sessions and links.
 import { createHash, randomBytes, randomUUID, timingSafeEqual } from 'node:crypto';
 import type { Clock } from '#shared/clock.ts';
-import type { TokenId } from '#shared/domain/ids.ts';
-import type { Db } from '../../stores/store/db.ts';
+import type { TokenId, WorkspaceId } from '#shared/domain/ids.ts';
+import { isUuid } from '#shared/domain/ids.ts';
+import type { Db, Queryable } from '../../stores/store/db.ts';
 import {
   consoleSessionByCookie,
+  consoleSessionsOf,
   deleteConsoleSession,
   enterConsoleLink,
   insertConsoleLink,
@@ -15,7 +17,15 @@ import {
   noteConsoleUse,
   trimConsoleSessions,
 } from '../../stores/store/queries/console-sessions.ts';
-import type { ConsoleSessionRow, SessionHashes, SessionTimes } from '../../stores/store/queries/console-sessions.ts';
+import type {
+  ConsoleSessionRow,
+  ListedSession,
+  SessionHashes,
+  SessionTimes,
+} from '../../stores/store/queries/console-sessions.ts';
+import { actorOf, auditEvent } from '../events/audit.ts';
+import type { Actor, RequestFacts } from '../events/audit.ts';
+import type { EventWriter } from '../events/writer.ts';
 import type { Caller } from './caller.ts';
 import { callerOfToken } from './tokens.ts';
 
@@ -28,6 +38,8 @@ export const IDLE_MS = 12 * 60 * MINUTE_MS;
 export const LONGEST_MS = 7 * 24 * 60 * MINUTE_MS;
 /** Sessions and links of a token: a further one ends the one that was unused for the longest time. */
 export const MOST_OF_TOKEN = 50;
+/** Sessions of a workspace that are listed. */
+const MOST_LISTED = 500;
 /** A use is noted once in this time. */
 const NOTED_EVERY_MS = MINUTE_MS;
 
@@ -54,16 +66,19 @@ export type FoundSession = Pick<Begun, 'session' | 'caller'>;
 export class ConsoleSessions {
   readonly #db: Db;
   readonly #clock: Pick<Clock, 'nowMs'>;
+  readonly #events: Pick<EventWriter, 'transaction'>;
   readonly #onUsed: (tokenId: TokenId) => void;
 
   /** @param parts.onUsed - told of each use of a token, as `Tokens` tells it */
   constructor(parts: {
     readonly db: Db;
     readonly clock: Pick<Clock, 'nowMs'>;
+    readonly events: Pick<EventWriter, 'transaction'>;
     readonly onUsed: (tokenId: TokenId) => void;
   }) {
     this.#db = parts.db;
     this.#clock = parts.clock;
+    this.#events = parts.events;
     this.#onUsed = parts.onUsed;
   }
 
@@ -77,20 +92,27 @@ export class ConsoleSessions {
   }
 
   /** Begins the session of a link. @returns undefined: no such code, or it was used or came too late */
-  async enter(code: string, address: string): Promise<Begun | undefined> {
+  async enter(code: string, from: RequestFacts): Promise<Begun | undefined> {
     if (!SECRET.test(code)) return undefined;
     const nowMs = this.#clock.nowMs();
     const halves: Halves = { cookie: aSecret(), key: aSecret() };
     const times = { nowMs, expiresAtMs: nowMs + IDLE_MS, endsAtMs: nowMs + LONGEST_MS };
-    if (!(await enterConsoleLink(this.#db, hashOf(code), hashesOf(halves), address, times))) return undefined;
-    const found = await this.find(halves);
-    return found === null ? undefined : { ...found, halves };
+    const found = await this.#events.transaction(this.#db, async (tx, emit) => {
+      const address = from.remoteAddress;
+      if (!(await enterConsoleLink(tx, hashOf(code), hashesOf(halves), address, times))) return null;
+      const entered = await this.#read(tx, halves);
+      if (entered !== null) emit(this.#told('audit.session.began', entered.session, entered.caller, from));
+      return entered;
+    });
+    if (found === null) return undefined;
+    this.#onUsed(found.caller.tokenId);
+    return { ...found, halves };
   }
 
   /** Begins a session for a token that was pasted. @returns undefined: the token is gone */
-  async begin(caller: Pick<Caller, 'tokenId' | 'workspaceId'>, address: string): Promise<Begun | undefined> {
+  async begin(caller: Pick<Caller, 'tokenId' | 'workspaceId'>, from: RequestFacts): Promise<Begun | undefined> {
     const link = await this.link(caller);
-    return link === undefined ? undefined : this.enter(link.code, address);
+    return link === undefined ? undefined : this.enter(link.code, from);
   }
 
   /**
@@ -110,10 +132,14 @@ export class ConsoleSessions {
   }
 
   /** The session, as `find` says, without using it. */
-  async look({ cookie, key }: Halves): Promise<FoundSession | null> {
+  look(halves: Halves): Promise<FoundSession | null> {
+    return this.#read(this.#db, halves);
+  }
+
+  async #read(db: Queryable, { cookie, key }: Halves): Promise<FoundSession | null> {
     if (!SECRET.test(cookie) || !SECRET.test(key)) return null;
     const nowMs = this.#clock.nowMs();
-    const found = await consoleSessionByCookie(this.#db, hashOf(cookie), nowMs);
+    const found = await consoleSessionByCookie(db, hashOf(cookie), nowMs);
     if (found === undefined || !timingSafeEqual(found.keyHash, hashOf(key))) return null;
     const caller = callerOfToken(found.token, nowMs);
     if (caller === null) return null;
@@ -121,8 +147,31 @@ export class ConsoleSessions {
     return { session, caller: { ...caller, console: { sessionId: session.id } } };
   }
 
-  end({ id }: Pick<ConsoleSessionRow, 'id'>): Promise<void> {
-    return deleteConsoleSession(this.#db, id);
+  /** Sessions of the tokens of a workspace that are not over, those used last first. */
+  list(workspaceId: WorkspaceId): Promise<readonly ListedSession[]> {
+    return consoleSessionsOf(this.#db, workspaceId, this.#clock.nowMs(), MOST_LISTED);
+  }
+
+  /** Ends a session of a workspace at once, everywhere. @returns false: there is none of that id */
+  async end(workspaceId: WorkspaceId, id: string, by: Actor): Promise<boolean> {
+    if (!isUuid(id)) return false;
+    return this.#events.transaction(this.#db, async (tx, emit) => {
+      const ended = await deleteConsoleSession(tx, workspaceId, id.toLowerCase());
+      if (!ended) return false;
+      const target = { type: 'session', id: id.toLowerCase() };
+      emit(auditEvent(by, 'audit.session.ended', { workspaceId, target }, this.#clock.nowMs()));
+      return true;
+    });
+  }
+
+  #told(kind: 'audit.session.began', { id }: ConsoleSessionRow, caller: Caller, from: RequestFacts) {
+    const { workspaceId } = caller;
+    return auditEvent(
+      actorOf(caller, from),
+      kind,
+      { workspaceId, target: { type: 'session', id } },
+      this.#clock.nowMs(),
+    );
   }
 
   #add(caller: Pick<Caller, 'tokenId' | 'workspaceId'>, hash: Buffer, times: SessionTimes): Promise<boolean> {

@@ -54,13 +54,13 @@ export const CreditGranted = Type.Object({
   account: CreditRecord,
 });
 
-export const USAGE_GROUPS = ['day', 'model', 'token'] as const;
+export const USAGE_GROUPS = ['day', 'model', 'token', 'app', 'deployment', 'gpu_model'] as const;
 export type UsageGroup = (typeof USAGE_GROUPS)[number];
 
 export const UsageQuery = Type.Object({
   from: QueryTime('the begin of the month when absent'),
   to: QueryTime('exclusive; now when absent; at most 400 days after from'),
-  by: QueryList('day, model, token: a row for each combination; one row when absent'),
+  by: QueryList('day, model, token, app, deployment, gpu_model: a row for each combination; one row when absent'),
 });
 
 const Sums = {
@@ -76,6 +76,9 @@ export const UsageRow = Type.Object({
   day: Type.Optional(Type.String({ description: 'of UTC' })),
   model: Type.Optional(Type.String({ description: 'id of the catalog' })),
   token_id: Type.Optional(Type.String()),
+  app_id: Type.Optional(Type.String({ description: 'empty: of no container, or not known' })),
+  deployment: Type.Optional(Type.String({ description: 'its name; empty: of no deployment, or not known' })),
+  gpu_model: Type.Optional(Type.String({ description: 'as the app asked for it; empty: no GPU' })),
   ...Sums,
 });
 

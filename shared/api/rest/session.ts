@@ -1,7 +1,7 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { nullable } from '../fields.ts';
-import { Id, OneOf, Time } from './lists.ts';
+import { Id, OneOf, Time, listOf } from './lists.ts';
 import { TokenRecord } from './tokens.ts';
 
 const { id, name, token_type, scopes, app_id, expires_at } = TokenRecord.properties;
@@ -43,6 +43,22 @@ export const ConsoleSession = Type.Object({
   is_clear: Type.Boolean({ description: 'true: this connection is not encrypted, and leaves the machine' }),
 });
 export type ConsoleSession = Static<typeof ConsoleSession>;
+
+/** A browser that is signed in to the web console. */
+export const ListedSession = Type.Object({
+  id: Id(),
+  token_id: Id(),
+  token_name: Type.String(),
+  address: Type.String({ description: 'where it was begun from' }),
+  created_at: Time(),
+  used_at: Time(),
+  expires_at: Time(),
+  ends_at: Time(),
+  current: Type.Boolean({ description: 'true: the session that asks' }),
+});
+export type ListedSession = Static<typeof ListedSession>;
+
+export const SessionList = listOf(ListedSession);
 
 export const BegunSession = Type.Object({
   ...ConsoleSession.properties,

@@ -3,7 +3,17 @@ import type { Static } from 'typebox';
 import { Anything, Timestamp, nullable } from '../fields.ts';
 import { AppRecord } from './app-record.ts';
 import { Count, Id, Time, listOf } from './lists.ts';
-import { PAGE, PAGE_OR_OFFSET, QueryFlag, QueryId, QueryIds, QueryInteger, QueryList, QueryTime } from './query.ts';
+import {
+  PAGE,
+  PAGE_OR_OFFSET,
+  QueryFlag,
+  QueryId,
+  QueryIds,
+  QueryInteger,
+  QueryList,
+  QueryText,
+  QueryTime,
+} from './query.ts';
 import { StubRecord } from './stubs.ts';
 import { WorkspaceRecord } from './workspaces.ts';
 
@@ -169,6 +179,42 @@ export const TaskSummaryQuery = Type.Object({ ...TASK_FILTERS, ...PAGE });
 export type TaskSummaryQuery = Static<typeof TaskSummaryQuery>;
 
 export const TaskSummaries = listOf(TaskSummary);
+
+/** Tasks that one request changes at most, and tasks that a dry run counts at most. */
+export const MOST_CHANGED = 200;
+export const MOST_COUNTED = 1_000;
+
+const BY_FILTER = {
+  ...TASK_FILTERS,
+  dry_run: QueryFlag(`true: only count them, up to ${MOST_COUNTED}`),
+  limit: QueryInteger(`tasks that are looked at: ${MOST_CHANGED} when absent, and at most`),
+};
+
+/** Which tasks run again: those that failed where no status is named. One that was run again already is left out. */
+export const RerunTasksQuery = Type.Object({ ...BY_FILTER, cursor: QueryText('next of the answer before') });
+
+/** Which tasks are cancelled: all that are open where no status is named. */
+export const CancelTasksQuery = Type.Object(BY_FILTER);
+
+const ChangedTasks = {
+  matched: Count('tasks that the filter means, of those looked at'),
+  refused: Type.Array(Type.Object({ id: Id(), error: Type.String() }), { description: 'why a task was not changed' }),
+};
+
+export const RerunTasks = Type.Object({
+  ...ChangedTasks,
+  left_out: Count('tasks that match, and were run again already'),
+  rerun: Type.Array(Rerun),
+  next: Type.String({ description: 'cursor behind the tasks that were looked at; empty: they were all' }),
+});
+export type RerunTasks = Static<typeof RerunTasks>;
+
+export const CancelledTasks = Type.Object({
+  ...ChangedTasks,
+  cancelled: Type.Array(Id()),
+  more: Type.Boolean({ description: 'true: more tasks match. The same request goes on with them' }),
+});
+export type CancelledTasks = Static<typeof CancelledTasks>;
 
 export const CancelQuery = Type.Object({ task_ids: QueryIds() });
 

@@ -18,6 +18,12 @@ export function accessVerbs(parts: RestParts): readonly Verb[] {
     (await platform().call(rest('GET /api/v1/token/{ws}'))).json['data'] as Json[];
   const aTokenId = async (): Promise<string> =>
     String((await platform().call(rest('POST /api/v1/token/{ws}'), {})).json['id']);
+  const sessionsNow = async (): Promise<readonly Json[]> =>
+    (await platform().call(rest('GET /api/v1/console/session/{ws}'))).json['data'] as Json[];
+  const aSessionId = async (): Promise<string> => {
+    const begun = await platform().call('POST /console/session', { token: platform().own.token }, { token: '' });
+    return String(begun.json['id']);
+  };
   return [
     {
       name: 'GET /secret/{ws}',
@@ -63,6 +69,23 @@ export function accessVerbs(parts: RestParts): readonly Verb[] {
       ok: { status: 200 },
       unknown: { status: 401 },
       ...READS_NOTHING,
+    },
+    {
+      name: 'GET /console/session/{ws}',
+      line: (id) => `GET /console/session/${id}`,
+      make: ownId,
+      ok: { next: '' },
+      unknown: { status: 401 },
+      ...READS_NOTHING,
+    },
+    {
+      name: 'DELETE /console/session/{ws}/{sessionId}',
+      line: (id) => `DELETE /console/session/{ws}/${id}`,
+      make: aSessionId,
+      ok: { status: 200, text: '' },
+      unknown: { status: 404 },
+      foreign: { status: 401 },
+      done: async (id) => !(await sessionsNow()).some((row) => row['id'] === id),
     },
     {
       name: 'POST /token/{ws}',

@@ -102,5 +102,26 @@ export function stackVerbs(parts: RestParts): readonly Verb[] {
       foreign: { status: 401 },
       malformed: { body: '{"ids": 5}', answer: { status: 422 } },
     },
+    {
+      name: 'POST /task/{ws}/rerun',
+      line: (id) => `POST /task/{ws}/rerun?task_ids=${id}&status=CANCELLED`,
+      make: async () => {
+        const id = await aTask();
+        await platform().call(rest('DELETE /api/v1/task/{ws}'), { ids: [id] });
+        return id;
+      },
+      ok: { matched: 1, left_out: 0, next: '' },
+      unknown: { status: 200, text: expect.stringContaining('"matched":0') as string },
+      foreign: { status: 401 },
+    },
+    {
+      name: 'POST /task/{ws}/cancel',
+      line: (id) => `POST /task/{ws}/cancel?task_ids=${id}`,
+      make: aTask,
+      ok: { matched: 1, more: false, refused: [] },
+      unknown: { status: 200, text: expect.stringContaining('"matched":0') as string },
+      foreign: { status: 401 },
+      done: async (id) => (await statusOf(id)) === 'CANCELLED',
+    },
   ];
 }

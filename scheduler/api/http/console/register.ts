@@ -1,5 +1,5 @@
-// Everything below `/console/` but the passage: the session of a browser, the page and its files. On an address of the
-// console's own nothing else answers. Source: decisions 0640, 0644.
+// Everything below `/console/` but the passage: the session of a browser, calls, the page and its files. On an address
+// of the console's own nothing else answers. Source: decisions 0640, 0644.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
@@ -7,12 +7,14 @@ import { problemOf, sendProblem } from '../error-map.ts';
 import { closeUnread } from '../polite-close.ts';
 import type { ConsoleFiles } from '../../ops/console-files.ts';
 import { CONSOLE_BASE } from './address.ts';
+import { registerCalls } from './calls.ts';
+import type { ConsoleCallParts } from './calls.ts';
 import { registerPages } from './pages.ts';
 import { CONSOLE_HEADERS, isThrough } from './passage.ts';
 import { registerSession } from './session.ts';
 import type { SessionParts } from './session.ts';
 
-export interface ConsoleParts extends SessionParts {
+export interface ConsoleParts extends SessionParts, ConsoleCallParts {
   readonly files: ConsoleFiles;
   readonly log: Log;
 }
@@ -42,6 +44,7 @@ export function registerConsole(scope: FastifyInstance, parts: ConsoleParts): vo
   void scope.register((own, _options, done) => {
     own.addHook('onRequest', async (request) => place.mustBeOwnPage(request));
     registerSession(own, parts);
+    registerCalls(own, parts);
     done();
   });
 }

@@ -10,6 +10,8 @@ import type { Authenticator, Senders } from '../auth.ts';
 import { bodyParser } from '../bind.ts';
 import { admit } from '../bodies.ts';
 import { DecodeError, compileDecoder } from '../decode.ts';
+import { actorOf } from '../../../workspaces/events/audit.ts';
+import { factsOf } from '../origin.ts';
 import { cookieOf } from '../streams/head.ts';
 import type { ConsolePlace } from './address.ts';
 
@@ -60,7 +62,7 @@ export function registerSession(scope: FastifyInstance, parts: SessionParts): vo
     if ((code === undefined) === (token === undefined))
       throw new AppError('invalid_body', 'give code or token, and not both');
     if (code !== undefined) {
-      const entered = await sessions.enter(code, request.ip);
+      const entered = await sessions.enter(code, factsOf(request));
       if (entered !== undefined) return entered;
       authenticator.refused?.(request.ip);
       throw unauthorized('this link was used, or is older than 10 minutes: `longshore console` prints a new one');
@@ -72,7 +74,7 @@ export function registerSession(scope: FastifyInstance, parts: SessionParts): vo
     }
     if (caller.type === 'container' || caller.isLast === true)
       throw unauthorized('a token of a container, or for one use, cannot sign a browser in');
-    const opened = await sessions.begin(caller, request.ip);
+    const opened = await sessions.begin(caller, factsOf(request));
     if (opened === undefined) throw unauthorized(NO_SESSION);
     return opened;
   };
@@ -107,8 +109,8 @@ export function registerSession(scope: FastifyInstance, parts: SessionParts): vo
   });
   scope.get('/session', async (request) => shown(request, await found(request)));
   scope.delete('/session', async (request, reply) => {
-    const { session } = await found(request);
-    await sessions.end(session);
+    const { session, caller } = await found(request);
+    await sessions.end(caller.workspaceId, session.id, actorOf(caller, factsOf(request)));
     return (
       reply
         .header('set-cookie', place.cookie(request, undefined))

@@ -18,9 +18,17 @@ const badKey = (text: string): InferenceError =>
  */
 export async function callerOf(
   request: FastifyRequest,
-  authenticator: Pick<Authenticator, 'authenticate' | 'refused'>,
+  {
+    authenticator,
+    callerOf: found,
+  }: {
+    readonly authenticator: Pick<Authenticator, 'authenticate' | 'refused'>;
+    /** Another credential than a token. */
+    readonly callerOf?: (request: FastifyRequest) => Promise<Caller>;
+  },
   needs: 'read' | 'invoke',
 ): Promise<Caller | null> {
+  if (found !== undefined) return allowed(await found(request), needs);
   const { authorization } = request.headers;
   if (authorization === undefined) {
     if (needs === 'read') return null;
@@ -32,6 +40,11 @@ export async function callerOf(
     if (token !== null) authenticator.refused?.(request.ip);
     throw badKey('the token is unknown, expired or switched off');
   }
+  return allowed(caller, needs);
+}
+
+/** @throws InferenceError 403 */
+function allowed(caller: Caller, needs: 'read' | 'invoke'): Caller {
   if (!TYPES.has(caller.type)) throw new InferenceError(403, 'permission_denied', 'this token may not call models');
   const { confined } = caller;
   if (confined === undefined) return caller;

@@ -39,6 +39,10 @@ export interface InferenceParts extends ExchangeParts, RespondLaterParts {
   /** Stops counting a body's bytes, once a backend has it. */
   readonly release: (request: FastifyRequest) => void;
   readonly log: Log;
+  /** Finds the caller by another credential than a token. Absent: by its token. @throws AppError */
+  readonly callerOf?: (request: FastifyRequest) => Promise<Caller>;
+  /** Path before `/v1`; empty when absent. */
+  readonly base?: string;
 }
 
 const BODY_LIMIT = 16 * 1024 * 1024;
@@ -100,7 +104,8 @@ async function accept(
   asking: Asking,
   parts: InferenceParts,
 ): Promise<void> {
-  const { method, originalUrl } = request;
+  const { method } = request;
+  const originalUrl = request.originalUrl.slice(parts.base?.length ?? 0);
   const matched = matchPath(method, originalUrl);
   if (matched.kind === 'unknown')
     throw new InferenceError(
@@ -114,7 +119,7 @@ async function accept(
     });
   asking.matched = matched;
   const isRead = matched.kind === 'list' || matched.kind === 'model';
-  const caller = await callerOf(request, parts.authenticator, isRead ? 'read' : 'invoke');
+  const caller = await callerOf(request, parts, isRead ? 'read' : 'invoke');
   asking.caller = caller;
   if (isRead || caller === null) return;
   const type = request.headers['content-type'];

@@ -94,6 +94,8 @@ export interface InvokeParts extends FindParts, FailureParts, HealthParts, Strea
   readonly mayTakeCode: CodeTrust;
   /** Stops counting a body's bytes, once the body has been handed on. */
   readonly release: (request: FastifyRequest) => void;
+  /** Finds the caller by another credential than a token. Absent: by its token. @throws AppError */
+  readonly callerOf?: (request: FastifyRequest) => Promise<Caller>;
 }
 
 /** The query parameter that says how inputs are written. The runner reads it, too: a body cannot forge it. */
@@ -139,6 +141,22 @@ export function registerInvoke(scope: FastifyInstance, parts: InvokeParts): void
   for (const [kind, streamed] of Object.entries(STREAMED_KINDS)) registerStreamed(scope, kind, streamed, parts);
   registerContainers(scope, parts);
   registerHosts(scope, parts);
+}
+
+/** Registers the calls of every kind that is answered with JSON, by name and by stub, and nothing else. */
+export function registerJsonCalls(scope: FastifyInstance, parts: InvokeParts): void {
+  scope.setErrorHandler((error, _request, reply) => sendFailure(error, reply, parts));
+  scope.decorateRequest('invoked', null);
+  for (const kind of Object.keys(KINDS)) {
+    for (const [path, find] of [
+      [':name', byName(parts, kind, latest)],
+      [':name/:version', byName(parts, kind, versionParam)],
+      ['id/:stubId', byStub(parts, kind, ownOrPublic)],
+    ] as const) {
+      const onRequest = resolving(find, parts);
+      scope.route({ method: 'POST', url: `/${kind}/${path}`, onRequest, handler: invokeHandler(find, parts) });
+    }
+  }
 }
 
 /** Registers the health of public endpoints. The path may also be that of an endpoint whose name is `health`. */
@@ -412,13 +430,15 @@ type OnRequest = (request: FastifyRequest, reply: FastifyReply, next: () => void
 /** Form of the URL: by path, by host, the warm-up of either, or by the path of a container. */
 type Form = 'path' | 'host' | 'warmup' | 'container';
 
+const NO_TOKEN: Credential = { token: null, from: 'nowhere' };
+
 /** Finds caller and target, and admits the body or hands a streamed call on; refuses with the body unread. */
 function resolving(find: Find, parts: InvokeParts, form: Form = 'path'): OnRequest {
   const { maxBodyBytes: limitBytes } = parts;
   const isHost = form === 'host';
   return (request, reply, next) => {
     const fail = (error: unknown): void => sendFailure(error, reply, parts);
-    const credential = credentialOf(request, isHost);
+    const credential = parts.callerOf === undefined ? credentialOf(request, isHost) : NO_TOKEN;
     /** @param isUnknown - the credential is no good token of the platform: it counts for nothing */
     const resolve = (caller: Caller | null, isUnknown = false): void => {
       const go = (found: Found): void => {
@@ -428,7 +448,7 @@ function resolving(find: Find, parts: InvokeParts, form: Form = 'path'): OnReque
         const judged = permitted(caller, found);
         if (judged instanceof Refusal) return sendRefusal(reply, judged);
         if (streams) {
-          const given: Credential = isUnknown ? { token: null, from: 'nowhere' } : credential;
+          const given = isUnknown ? NO_TOKEN : credential;
           return stream(judged.target, judged.caller, given, { form, request, reply, parts });
         }
         // A cookie is for pages, which these kinds do not have.
@@ -445,6 +465,10 @@ function resolving(find: Find, parts: InvokeParts, form: Form = 'path'): OnReque
       if (found instanceof Promise) found.then(go, fail);
       else go(found);
     };
+    if (parts.callerOf !== undefined) {
+      parts.callerOf(request).then((caller) => resolve(caller), fail);
+      return;
+    }
     const { token } = credential;
     if (token === null) return resolve(null);
     const caller = parts.authenticator.authenticate(token);

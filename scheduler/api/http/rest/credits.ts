@@ -87,7 +87,8 @@ export const creditRoutes = ({ creditAccounts }: CreditRouteParts): readonly Res
   restRoute({
     http: 'GET /usage/{ws}',
     grants: READERS_OF_ALL,
-    summary: 'Requests to models, their tokens and costs, by day, model or token; time of containers',
+    summary:
+      'Requests to models, their tokens and costs; time of containers and GPUs; by day, model, deployment and more',
     ofDeleted: true,
     query: UsageQuery,
     answer: UsageRecord,
@@ -178,7 +179,7 @@ function groupsOf(said: readonly string[] = []): readonly UsageGroup[] {
   if (odd !== undefined)
     throw new AppError(
       'invalid_query',
-      `query parameter by has ${JSON.stringify(odd.slice(0, 40))}: day, model, token`,
+      `query parameter by has ${JSON.stringify(odd.slice(0, 40))}: ${USAGE_GROUPS.join(', ')}`,
     );
   return groups;
 }
@@ -207,6 +208,9 @@ const rowOf = (row: UsageGroupSums): UsageRecord['data'][number] => ({
   ...(row.day === undefined ? {} : { day: row.day }),
   ...(row.model === undefined ? {} : { model: row.model }),
   ...(row.tokenId === undefined ? {} : { token_id: row.tokenId }),
+  ...(row.appId === undefined ? {} : { app_id: row.appId }),
+  ...(row.deployment === undefined ? {} : { deployment: row.deployment }),
+  ...(row.gpuModel === undefined ? {} : { gpu_model: row.gpuModel }),
   ...sumsOf(row),
 });
 

@@ -5,6 +5,7 @@ import { AppError } from '#shared/errors.ts';
 import type { DeadLetters, Standing } from '../../../tasks/inputs/dead-letters.ts';
 import type { Reruns } from '../../../tasks/inputs/reruns.ts';
 import type { TaskRecord } from '../../../tasks/records/task-record.ts';
+import type { Caller } from '../../../workspaces/identity/caller.ts';
 import { invokeProblem, putByOf } from '../../../workspaces/identity/confinement.ts';
 import { textOf } from '../invoke/answer.ts';
 import { restRoute } from './route.ts';
@@ -21,7 +22,7 @@ const MOST_IDS = 500;
 /** Tasks that are read or redriven together. */
 const TOGETHER = 20;
 
-type Refused = { readonly id: string; readonly error: string };
+export type Refused = { readonly id: string; readonly error: string };
 type Redrive = Static<typeof Redriven>['redriven'][number];
 
 export function deadLetterRoutes(parts: DeadLetterRouteParts): readonly RestRoute[] {
@@ -98,8 +99,19 @@ async function redrive(
   { caller }: RestRequest,
   record: TaskRecord,
 ): Promise<Redrive | Refused> {
-  const outcome = await parts.reruns.run(record, {
-    isRedrive: true,
+  const done = await runAgain(parts, caller, record, true);
+  return 'error' in done ? done : { ...done, redriven_from: record.taskId };
+}
+
+/** Runs a task of many again. A refusal is of that task alone. @param isRedrive - the new task stands for a dead one */
+export async function runAgain(
+  { reruns }: Pick<DeadLetterRouteParts, 'reruns'>,
+  caller: Caller,
+  record: TaskRecord,
+  isRedrive: boolean,
+): Promise<Omit<Redrive, 'redriven_from'> | Refused> {
+  const outcome = await reruns.run(record, {
+    isRedrive,
     putBy: putByOf(caller),
     mayCall: (target) => invokeProblem(caller, target.appId) === undefined,
   });
@@ -114,10 +126,11 @@ async function redrive(
     case 'rerun': {
       const { submission, target } = outcome;
       if (submission.kind !== 'accepted') return refused(textOf(submission).error);
+      // A synchronous task waits in this replica, as for a caller; its end is in its record.
+      submission.finished.catch(() => undefined);
       const isStub = target.deploymentId === null;
       return {
         task_id: submission.taskId,
-        redriven_from: record.taskId,
         deployment_id: target.deploymentId ?? '',
         deployment_name: isStub ? '' : target.deploymentName,
         version: isStub ? null : target.version,
@@ -127,7 +140,7 @@ async function redrive(
 }
 
 /** Runs the work for all of them, some at a time. */
-async function inTurns<T, R>(all: readonly T[], work: (one: T) => Promise<R>): Promise<R[]> {
+export async function inTurns<T, R>(all: readonly T[], work: (one: T) => Promise<R>): Promise<R[]> {
   const done: R[] = [];
   for (let at = 0; at < all.length; at += TOGETHER)
     done.push(...(await Promise.all(all.slice(at, at + TOGETHER).map(work))));

@@ -62,6 +62,7 @@ import { stackRoutes } from './stacks.ts';
 import type { StackRouteParts } from './stacks.ts';
 import { oneStub, stubUrl } from './stubs.ts';
 import { subscribeTask } from './subscribe.ts';
+import { taskBulkRoutes } from './task-bulk.ts';
 import { cancelTasks, listTasks, listTaskSummaries, readTask } from './tasks.ts';
 import type { TaskRouteParts } from './tasks.ts';
 import { tokenRoutes } from './tokens.ts';
@@ -138,6 +139,7 @@ export function restRoutes(parts: RestRouteParts): readonly RestRoute[] {
     cancelTasks(parts.taskActions),
     ...taskInputRoutes(parts),
     ...deadLetterRoutes(parts),
+    ...taskBulkRoutes(parts),
     subscribeTask(parts),
     liveRoute(parts, () => all),
     ...eventRoutes(parts),

@@ -1,5 +1,5 @@
 import { timestampOf } from '#shared/api/fields.ts';
-import { ConsoleLink, SessionRecord } from '#shared/api/rest/session.ts';
+import { ConsoleLink, SessionList, SessionRecord } from '#shared/api/rest/session.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Directory } from '../../../workspaces/deployments/directory.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
@@ -8,12 +8,13 @@ import type { ConsoleSessions } from '../../../workspaces/identity/console-sessi
 import { isForSessions, refusalOf } from '../../operations/operation.ts';
 import type { Operation } from '../../operations/operation.ts';
 import type { RestRequest } from './route.ts';
-import { grantsOf, mayCall, restRoute } from './route.ts';
+import { actorBehind } from '../origin.ts';
+import { NOT_LIMITED, grantsOf, mayCall, restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
 export interface SessionRouteParts {
   readonly directory: Pick<Directory, 'workspace'>;
-  readonly consoleSessions: Pick<ConsoleSessions, 'link'>;
+  readonly consoleSessions: Pick<ConsoleSessions, 'link' | 'list' | 'end'>;
   /** The gateway's operations, which a caller may call, too. */
   readonly operations: readonly Operation[];
   /** Start of the console's address, as the caller reaches it; null: it is switched off. */
@@ -87,6 +88,39 @@ export const sessionRoutes = (parts: SessionRouteParts, all: () => readonly Rest
       if (link === undefined) throw new AppError('unauthorized', 'Unauthorized');
       // A fragment reaches no server, so the code is in no log and no Referer.
       return { url: `${base}/console/enter#${link.code}`, expires_at: timestampOf(link.expiresAtMs) };
+    },
+  }),
+  restRoute({
+    http: 'GET /console/session/{ws}',
+    grants: NOT_LIMITED,
+    scope: 'full',
+    summary: 'Browsers that are signed in to the web console by tokens of the workspace, those used last first',
+    answer: SessionList,
+    handle: async ({ caller, workspaceId }) => ({
+      data: (await parts.consoleSessions.list(workspaceId)).map((session) => ({
+        id: session.id,
+        token_id: session.tokenId,
+        token_name: session.tokenName,
+        address: session.address,
+        created_at: timestampOf(session.createdAtMs),
+        used_at: timestampOf(session.usedAtMs),
+        expires_at: timestampOf(session.expiresAtMs),
+        ends_at: timestampOf(session.endsAtMs),
+        current: session.id === caller.console?.sessionId,
+      })),
+      next: '',
+    }),
+  }),
+  restRoute({
+    http: 'DELETE /console/session/{ws}/{sessionId}',
+    scope: 'full',
+    summary: 'Sign a browser out of the web console, at once',
+    errors: ['not_found'],
+    handle: async (request) => {
+      const { workspaceId, params } = request;
+      if (!(await parts.consoleSessions.end(workspaceId, params['sessionId'] ?? '', actorBehind(request))))
+        throw new AppError('not_found', 'there is no session of that id, or it is over');
+      return undefined;
     },
   }),
 ];

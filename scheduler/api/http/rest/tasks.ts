@@ -273,7 +273,10 @@ async function depthsOf(
 }
 
 /** @returns undefined: no task that the caller may see can match */
-function filterOf(query: TaskQuery | TaskSummaryQuery, caller: Caller): Omit<TaskFilter, 'limit'> | undefined {
+export function filterOf(
+  query: Omit<TaskSummaryQuery, 'cursor'>,
+  caller: Caller,
+): Omit<TaskFilter, 'limit'> | undefined {
   if (query.app_id !== undefined && isOutside(caller, query.app_id)) return undefined;
   const statuses = query.status?.map((status) => status.toUpperCase());
   const taskIds = query.task_ids?.filter(isUuid);

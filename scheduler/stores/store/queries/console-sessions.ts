@@ -1,6 +1,6 @@
 import type { TokenId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
-import { maybeOne, msOf } from '../rows.ts';
+import { many, maybeOne, msOf } from '../rows.ts';
 import { TOKEN_COLUMNS, tokenOf } from './tokens.ts';
 import type { RawToken, TokenRow } from './tokens.ts';
 
@@ -35,6 +35,15 @@ interface RawSession {
   session_expires_at: Date;
   session_ends_at: Date;
 }
+
+const sessionOf = (row: Omit<RawSession, 'session_key_hash'>): ConsoleSessionRow => ({
+  id: row.session_id,
+  createdAtMs: msOf(row.session_created_at),
+  usedAtMs: msOf(row.session_used_at),
+  expiresAtMs: msOf(row.session_expires_at),
+  endsAtMs: msOf(row.session_ends_at),
+  address: row.session_address,
+});
 
 const dates = ({ nowMs, expiresAtMs, endsAtMs }: SessionTimes): readonly Date[] =>
   [nowMs, expiresAtMs, endsAtMs].map((ms) => new Date(ms));
@@ -101,14 +110,7 @@ export function consoleSessionByCookie(
      where s.cookie_hash = $1 and s.expires_at > $2`,
     [cookieHash, new Date(nowMs)],
     (row: RawToken & RawSession) => ({
-      session: {
-        id: row.session_id,
-        createdAtMs: msOf(row.session_created_at),
-        usedAtMs: msOf(row.session_used_at),
-        expiresAtMs: msOf(row.session_expires_at),
-        endsAtMs: msOf(row.session_ends_at),
-        address: row.session_address,
-      },
+      session: sessionOf(row),
       keyHash: row.session_key_hash,
       token: tokenOf(row),
     }),
@@ -124,6 +126,38 @@ export async function noteConsoleUse(db: Queryable, id: string, nowMs: number, e
   );
 }
 
-export async function deleteConsoleSession(db: Queryable, id: string): Promise<void> {
-  await db.query('delete from console_sessions where id = $1', [id]);
+/** A session with the token behind it. */
+export interface ListedSession extends ConsoleSessionRow {
+  readonly tokenId: TokenId;
+  readonly tokenName: string;
+}
+
+/** Sessions of a workspace's tokens that are entered and not over, those used last first. */
+export function consoleSessionsOf(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  nowMs: number,
+  most: number,
+): Promise<ListedSession[]> {
+  return many(
+    db,
+    `select s.id as session_id, s.address as session_address, s.created_at as session_created_at,
+       s.used_at as session_used_at, s.expires_at as session_expires_at, s.ends_at as session_ends_at,
+       t.id as token_id, t.name as token_name
+     from console_sessions s join tokens t on t.id = s.token_id
+     where s.workspace_id = $1 and s.expires_at > $2 and s.cookie_hash is not null
+     order by s.used_at desc, s.id limit $3`,
+    [workspaceId, new Date(nowMs), most],
+    (row: Omit<RawSession, 'session_key_hash'> & { token_id: string; token_name: string }) => ({
+      ...sessionOf(row),
+      tokenId: row.token_id as TokenId,
+      tokenName: row.token_name,
+    }),
+  );
+}
+
+/** @returns false: the workspace has no such session */
+export async function deleteConsoleSession(db: Queryable, workspaceId: WorkspaceId, id: string): Promise<boolean> {
+  const text = 'delete from console_sessions where workspace_id = $1 and id = $2 and cookie_hash is not null';
+  return (await db.query(text, [workspaceId, id])).rowCount === 1;
 }

@@ -1,4 +1,5 @@
-// Sums of the ledger: usage of models by day, model and token, and the time of containers, which no model or token has.
+// Sums of the ledger: usage of models by day, model and token, and the time of containers by day, app, deployment and
+// GPU model.
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { many, one } from '../rows.ts';
@@ -17,6 +18,9 @@ export interface UsageGroupSums extends UsageSums {
   readonly day?: string;
   readonly model?: string;
   readonly tokenId?: string;
+  readonly appId?: string;
+  readonly deployment?: string;
+  readonly gpuModel?: string;
 }
 
 export interface UsageRange {
@@ -37,6 +41,9 @@ interface RawGroup extends RawSums {
   day?: string;
   model?: string;
   token_id?: string;
+  app_id?: string;
+  deployment?: string;
+  gpu_model?: string;
 }
 
 const SUMS = `count(*) filter (where kind = 'request')::int as requests, coalesce(sum(prompt_tokens), 0)::bigint as prompt_tokens,
@@ -47,8 +54,18 @@ const GROUPS = {
   day: `to_char(created_at at time zone 'utc', 'YYYY-MM-DD')`,
   model: `coalesce(model, '')`,
   token: `coalesce(token_id, '')`,
+  app: `coalesce(app_id, '')`,
+  deployment: `coalesce(deployment, '')`,
+  gpu_model: `coalesce(gpu_model, '')`,
 } as const;
-const NAMES = { day: 'day', model: 'model', token: 'token_id' } as const;
+const NAMES = {
+  day: 'day',
+  model: 'model',
+  token: 'token_id',
+  app: 'app_id',
+  deployment: 'deployment',
+  gpu_model: 'gpu_model',
+} as const;
 
 const sumsOf = (row: RawSums): UsageSums => ({
   requests: row.requests,
@@ -78,6 +95,9 @@ export function usageBy(
     ...(row.day === undefined ? {} : { day: row.day }),
     ...(row.model === undefined ? {} : { model: row.model }),
     ...(row.token_id === undefined ? {} : { tokenId: row.token_id }),
+    ...(row.app_id === undefined ? {} : { appId: row.app_id }),
+    ...(row.deployment === undefined ? {} : { deployment: row.deployment }),
+    ...(row.gpu_model === undefined ? {} : { gpuModel: row.gpu_model }),
     ...sumsOf(row),
   }));
 }

@@ -1,0 +1,162 @@
+// Changes of many tasks, chosen by the filter of the list: they run again, or are cancelled. A dry run counts them. A
+// request changes a bounded number, and says whether more match.
+import {
+  CancelTasksQuery,
+  CancelledTasks,
+  MOST_CHANGED,
+  MOST_COUNTED,
+  RerunTasks,
+  RerunTasksQuery,
+} from '#shared/api/rest/tasks.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import type { TaskStatus } from '#shared/domain/status.ts';
+import { AppError } from '#shared/errors.ts';
+import type { Static } from 'typebox';
+import type { TaskActions } from '../../../tasks/actions.ts';
+import type { Reruns } from '../../../tasks/inputs/reruns.ts';
+import type { TaskFilter, TaskReads } from '../../../tasks/records/reads.ts';
+import type { TaskRecord } from '../../../tasks/records/task-record.ts';
+import type { Caller } from '../../../workspaces/identity/caller.ts';
+import { inTurns, runAgain } from './dead-letters.ts';
+import { cursorOf, pageOf } from './paging.ts';
+import { restRoute } from './route.ts';
+import type { RestRequest, RestRoute } from './route.ts';
+import { QUEUES_AWAY, filterOf } from './tasks.ts';
+
+export interface TaskBulkParts {
+  readonly tasks: Pick<TaskReads, 'list'>;
+  readonly reruns: Pick<Reruns, 'run'>;
+  readonly taskActions: Pick<TaskActions, 'stopTasks'>;
+}
+
+const FAILED = ['ERROR', 'TIMEOUT', 'EXPIRED'];
+const OPEN = ['PENDING', 'RETRY', 'RUNNING'];
+
+type Filter = Omit<TaskFilter, 'limit'>;
+
+export function taskBulkRoutes(parts: TaskBulkParts): readonly RestRoute[] {
+  return [
+    restRoute({
+      http: 'POST /task/{ws}/rerun',
+      summary: 'Run tasks again that a filter means: each a new task with its input',
+      grants: { confinesToApp: true },
+      query: RerunTasksQuery,
+      answer: RerunTasks,
+      errors: [QUEUES_AWAY],
+      handle: async (request) => await rerunTasks(parts, request),
+    }),
+    restRoute({
+      http: 'POST /task/{ws}/cancel',
+      summary: 'Cancel tasks that a filter means',
+      grants: { confinesToApp: true },
+      query: CancelTasksQuery,
+      answer: CancelledTasks,
+      errors: [QUEUES_AWAY],
+      handle: async (request) => await cancelTasksBy(parts, request),
+    }),
+  ];
+}
+
+async function rerunTasks(
+  parts: TaskBulkParts,
+  request: RestRequest<Static<typeof RerunTasksQuery>>,
+): Promise<RerunTasks> {
+  const { caller, query, workspaceId } = request;
+  const filter = filterFor(query, caller, FAILED, (status) => isTerminalTask(status as TaskStatus));
+  if (filter === undefined) return { matched: 0, left_out: 0, rerun: [], refused: [], next: '' };
+  const before = cursorOf(query);
+  const limit = limitOf(query);
+  const records = await parts.tasks.list(workspaceId, {
+    ...filter,
+    limit: limit + 1,
+    ...(before === undefined ? {} : { before: { createdAtMs: before.atMs, taskId: before.id } }),
+  });
+  const { page, next } = pageOf(records, limit, (record) => ({ atMs: record.createdAtMs, id: record.taskId }));
+  const done = await rerunAlready(parts, request, page);
+  const chosen = page.filter(({ taskId }) => !done.has(taskId));
+  const counts = { matched: chosen.length, left_out: page.length - chosen.length, next };
+  if (query.dry_run === true) return { ...counts, rerun: [], refused: [] };
+  // The oldest first, as their callers sent them.
+  const results = await inTurns(chosen.toReversed(), async (record) => {
+    const done = await runAgain(parts, caller, record, false);
+    return 'error' in done ? done : { ...done, rerun_of: record.taskId };
+  });
+  return {
+    ...counts,
+    rerun: results.filter((one) => 'task_id' in one),
+    refused: results.filter((one) => 'error' in one),
+  };
+}
+
+/** Ids of the tasks that have a rerun: its own end counts instead of theirs. */
+async function rerunAlready(
+  { tasks }: TaskBulkParts,
+  { workspaceId }: RestRequest,
+  records: readonly TaskRecord[],
+): Promise<ReadonlySet<string>> {
+  if (records.length === 0) return new Set();
+  const done = new Set<string>();
+  let before: TaskFilter['before'];
+  for (;;) {
+    const reruns = await tasks.list(workspaceId, {
+      rerunOf: records.map(({ taskId }) => taskId),
+      limit: MOST_COUNTED,
+      ...(before === undefined ? {} : { before }),
+    });
+    for (const { rerunOf } of reruns) if (rerunOf !== undefined) done.add(rerunOf);
+    const last = reruns.at(-1);
+    if (last === undefined || reruns.length < MOST_COUNTED) return done;
+    before = { createdAtMs: last.createdAtMs, taskId: last.taskId };
+  }
+}
+
+async function cancelTasksBy(
+  { tasks, taskActions }: TaskBulkParts,
+  { caller, query, workspaceId }: RestRequest<Static<typeof CancelTasksQuery>>,
+): Promise<CancelledTasks> {
+  const filter = filterFor(query, caller, OPEN, (status) => OPEN.includes(status));
+  if (filter === undefined) return { matched: 0, cancelled: [], refused: [], more: false };
+  const limit = limitOf(query);
+  const records = await tasks.list(workspaceId, { ...filter, limit: limit + 1 });
+  const page = records.slice(0, limit);
+  const counts = { matched: page.length, more: records.length > limit };
+  if (query.dry_run === true) return { ...counts, cancelled: [], refused: [] };
+  const results = await inTurns(page, async ({ taskId }) => {
+    const outcome = await taskActions.stopTasks({ ...caller, workspaceId }, [taskId]);
+    return outcome.kind === 'stopped' ? taskId : { id: taskId, error: 'it changed hands meanwhile: cancel it again' };
+  });
+  return {
+    ...counts,
+    cancelled: results.filter((one) => typeof one === 'string'),
+    refused: results.filter((one) => typeof one !== 'string'),
+  };
+}
+
+/** Bound on the tasks that a request looks at. */
+function limitOf({ limit = 0, dry_run: isDry }: { readonly limit?: number; readonly dry_run?: boolean }): number {
+  const most = isDry === true ? MOST_COUNTED : MOST_CHANGED;
+  return limit === 0 ? most : Math.min(limit, most);
+}
+
+/**
+ * The filter of a request, which must name something: an empty one would mean a whole workspace.
+ * @param ordinary - statuses where the request names none
+ * @returns undefined: no task that the caller may see can match
+ * @throws AppError `bad_request`
+ */
+function filterFor(
+  query: Static<typeof RerunTasksQuery> | Static<typeof CancelTasksQuery>,
+  caller: Caller,
+  ordinary: readonly string[],
+  isMeant: (status: string) => boolean,
+): Filter | undefined {
+  const { dry_run: _dry, limit: _limit, ...named } = query;
+  const { cursor: _cursor, ...filters } = { cursor: undefined, ...named };
+  if (Object.values(filters).every((value) => value === undefined))
+    throw new AppError('bad_request', 'name tasks: by status, deployment_ids, failure_reasons or another filter');
+  const filter = filterOf(query, caller);
+  const wrong = filter?.statuses?.find((status) => !isMeant(status));
+  if (wrong !== undefined)
+    throw new AppError('bad_request', `status: tasks that are ${wrong} cannot be changed in that way`);
+  return filter === undefined ? undefined : { ...filter, statuses: filter.statuses ?? ordinary };
+}
