@@ -13,6 +13,7 @@ import { Deployment } from './screens/deployment.tsx';
 import { Enter } from './screens/enter.tsx';
 import { Logs } from './screens/logs.tsx';
 import { Overview } from './screens/overview.tsx';
+import { PLACES } from './screens/places.ts';
 import type { ScreenProps } from './screens/screen.ts';
 import { Task } from './screens/task.tsx';
 import { Tasks } from './screens/tasks.tsx';
@@ -53,6 +54,7 @@ const DeploymentPage = inWorkspace<'name'>(Deployment, ({ name }) => name);
 const TasksPage = inWorkspace(Tasks, () => 'Tasks');
 const TaskPage = inWorkspace<'id'>(Task, ({ id }) => `Task ${id.slice(0, 8)}`);
 const LogsPage = inWorkspace(Logs, () => 'Logs');
+const FURTHER = PLACES.map(({ title, path, Screen }) => ({ path, Page: inWorkspace<never>(Screen, () => title) }));
 
 /** Leads from the first address to the own workspace, or to the sign-in. */
 function Start() {
@@ -92,6 +94,9 @@ function Screens() {
       <Route path={`${root}/w/:workspace/tasks`} component={TasksPage} />
       <Route path={`${root}/w/:workspace/tasks/:id`} component={TaskPage} />
       <Route path={`${root}/w/:workspace/logs`} component={LogsPage} />
+      {FURTHER.map(({ path, Page }) => (
+        <Route key={path} path={`${root}/w/:workspace${path}`} component={Page} />
+      ))}
       <Route default component={NoPage} />
     </Router>
   );

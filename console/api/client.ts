@@ -51,24 +51,28 @@ interface Sent {
 /** Refusals of a session that is over, as the REST API and the gateway word them. */
 const NO_SESSION: ReadonlySet<string> = new Set(['Unauthorized', 'invalid or missing token']);
 
-/** Sends a request below `/console`. @throws ApiError */
-export async function send(path: string, { method = 'GET', body, signal, headers = {} }: Sent = {}): Promise<Response> {
+/** Sends a request below `/console` with the session's key, and gives the answer of any status. @throws ApiError */
+export function sendBelow(path: string, { headers = {}, ...init }: RequestInit): Promise<Response> {
   const key = keyOf();
-  const init: RequestInit = {
-    method,
+  const own = key === null ? {} : { 'x-longshore-console': key };
+  return fetch(`${root}${path}`, {
+    ...init,
     cache: 'no-store',
     credentials: 'same-origin',
-    headers: {
-      ...headers,
-      ...(key === null ? {} : { 'x-longshore-console': key }),
-      ...(body === undefined ? {} : { 'content-type': 'application/json' }),
-    },
+    headers: { ...(headers as Readonly<Record<string, string>>), ...own },
+  }).catch((error: unknown) => {
+    if (init.signal?.aborted === true) throw error;
+    throw new ApiError(0, { message: 'the scheduler does not answer' });
+  });
+}
+
+/** Sends a request below `/console`. @throws ApiError */
+export async function send(path: string, { method = 'GET', body, signal, headers = {} }: Sent = {}): Promise<Response> {
+  const answer = await sendBelow(path, {
+    method,
+    headers: { ...headers, ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
     ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     ...(signal === undefined ? {} : { signal }),
-  };
-  const answer = await fetch(`${root}${path}`, init).catch((error: unknown) => {
-    if (signal?.aborted === true) throw error;
-    throw new ApiError(0, { message: 'the scheduler does not answer' });
   });
   if (answer.ok) return answer;
   const said: unknown = await answer.json().catch(() => ({}));

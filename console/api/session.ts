@@ -26,6 +26,21 @@ export const workspaces = signal<readonly NamedWorkspace[]>([]);
 const rights = computed(() => new Set(signedIn.value?.facts.rights ?? []));
 export const may = (route: string): boolean => rights.value.has(route);
 
+/** Whether the token may call deployments of an app in a workspace. A call is one in the token's own workspace. */
+export function mayInvoke(workspaceId: string, appId: string): boolean {
+  const facts = signedIn.value?.facts;
+  if (facts === undefined || facts.workspace.id !== workspaceId || !hasScope('invoke')) return false;
+  return facts.token.app_id === null || facts.token.app_id === appId;
+}
+
+/** Whether the token may call models, which belong to no app. */
+export const mayCallModels = (): boolean => hasScope('invoke') && signedIn.value?.facts.token.app_id === null;
+
+function hasScope(scope: string): boolean {
+  const scopes = signedIn.value?.facts.token.scopes ?? [];
+  return scopes.length === 0 || scopes.some((one) => one === scope);
+}
+
 /** Looks whether this browser has a session. */
 export async function look(): Promise<void> {
   if (keyOf() === null) {

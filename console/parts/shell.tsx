@@ -2,27 +2,27 @@
 // navigation is a bar at the bottom.
 import type { ComponentChildren } from 'preact';
 import { useLocation } from 'preact-iso/router';
+import { useEffect, useState } from 'preact/hooks';
 import { root } from '../api/client.ts';
 import { may, segmentOf, signOut, signedIn, workspaceAt, workspaces } from '../api/session.ts';
+import { Asked } from './action.tsx';
+import { PLACES } from '../screens/places.ts';
+import type { Place } from '../screens/places.ts';
 import { shownText } from './hostile.ts';
 import { nextTheme, theme } from './theme.ts';
 
-interface Place {
-  readonly title: string;
-  readonly path: string;
-  readonly right: string;
-}
-const PLACES: readonly Place[] = [
-  { title: 'Overview', path: '', right: 'GET /deployment-health/{ws}' },
-  { title: 'Tasks', path: '/tasks', right: 'GET /task-summary/{ws}' },
-  { title: 'Logs', path: '/logs', right: 'GET /logs/{ws}' },
+/** Screens that a narrow window shows at once; the others are behind a button there. */
+const FIRST: readonly Omit<Place, 'Screen'>[] = [
+  { title: 'Overview', path: '', isShown: () => may('GET /deployment-health/{ws}') },
+  { title: 'Tasks', path: '/tasks', isShown: () => may('GET /task-summary/{ws}') },
+  { title: 'Logs', path: '/logs', isShown: () => may('GET /logs/{ws}') },
 ];
 
 /** The address of a workspace's screens. */
 export const homeOf = (segment: string): string => `${root}/w/${encodeURIComponent(segment)}`;
 
 export function Shell({ segment, children }: { readonly segment: string; readonly children: ComponentChildren }) {
-  const { path, route } = useLocation();
+  const { route } = useLocation();
   const own = signedIn.value?.facts.workspace;
   const shown = workspaceAt(segment);
   const home = homeOf(segment);
@@ -62,17 +62,7 @@ export function Shell({ segment, children }: { readonly segment: string; readonl
         ) : (
           <span class="workspace">{shownText(shown?.name ?? segment)}</span>
         )}
-        <nav aria-label="Screens">
-          {PLACES.filter(({ right }) => may(right)).map((place) => {
-            const href = `${home}${place.path}`;
-            const isHere = place.path === '' ? path === href || path.startsWith(`${home}/d/`) : path.startsWith(href);
-            return (
-              <a key={place.path} href={href} {...(isHere ? { 'aria-current': 'page' as const } : {})}>
-                {place.title}
-              </a>
-            );
-          })}
-        </nav>
+        <Navigation home={home} />
         <span class="tools">
           <button
             type="button"
@@ -90,6 +80,37 @@ export function Shell({ segment, children }: { readonly segment: string; readonl
       <main id="main" tabIndex={-1}>
         {children}
       </main>
+      <Asked />
     </>
+  );
+}
+
+function Navigation({ home }: { readonly home: string }) {
+  const { path } = useLocation();
+  const [isOpen, setOpen] = useState(false);
+  useEffect(() => setOpen(false), [path]);
+  const link = (place: Omit<Place, 'Screen'>, isFurther: boolean) => {
+    if (!place.isShown()) return null;
+    const href = `${home}${place.path}`;
+    const isHere = place.path === '' ? path === href || path.startsWith(`${home}/d/`) : path.startsWith(href);
+    return (
+      <a
+        key={place.path}
+        href={href}
+        {...(isFurther ? { class: 'further' } : {})}
+        {...(isHere ? { 'aria-current': 'page' as const } : {})}
+      >
+        {place.title}
+      </a>
+    );
+  };
+  return (
+    <nav aria-label="Screens" class={isOpen ? 'open' : ''}>
+      {FIRST.map((place) => link(place, false))}
+      {PLACES.map((place) => link(place, true))}
+      <button type="button" class="more" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+        More
+      </button>
+    </nav>
   );
 }

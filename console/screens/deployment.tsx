@@ -12,7 +12,10 @@ import { commandsIn, shownLine, shownText } from '../parts/hostile.ts';
 import { Sentence } from '../parts/text.tsx';
 import { agoOf, between, clockOf } from '../parts/time.ts';
 import { word } from '../parts/word.ts';
+import { CallPart } from './call-part.tsx';
+import { VersionActions, servingOf } from './deployment-actions.tsx';
 import type { ScreenProps } from './screen.ts';
+import { StartsPart } from './starts-part.tsx';
 import { TaskTable } from './tasks.tsx';
 
 const VERSIONS_EVERY_MS = 30_000;
@@ -43,7 +46,7 @@ export function Deployment({ workspace, home, name }: ScreenProps & { readonly n
         {may('GET /logs/{ws}/stream') ? <a href={`${home}/logs?name=${encodeURIComponent(name)}`}>Logs</a> : null}
         <a href={`${home}/tasks?name=${encodeURIComponent(name)}`}>Tasks</a>
       </p>
-      <Shown of={versions}>{(records) => <Versions records={records} />}</Shown>
+      <Shown of={versions}>{(records) => <Versions records={records} home={home} again={versions.again} />}</Shown>
       {stubIds === '' || !may('GET /task-summary/{ws}') ? null : (
         <section>
           <h2>Last tasks</h2>
@@ -166,17 +169,27 @@ const Number = ({ label, value }: { readonly label: string; readonly value: stri
   </div>
 );
 
-function Versions({ records }: { readonly records: readonly DeploymentRecord[] }) {
+function Versions({
+  records,
+  home,
+  again,
+}: {
+  readonly records: readonly DeploymentRecord[];
+  readonly home: string;
+  readonly again: () => void;
+}) {
   const [newest] = records;
+  const serving = servingOf(records);
   if (newest === undefined)
     return <p class="notice">There is no deployment of this name: `longshore deploy` makes one.</p>;
   return (
     <>
       <section>
         <h2>Call it</h2>
-        <p class="faint">{newest.invoke_url}</p>
-        <Twin line={`longshore invoke ${word(newest.name)}`} />
+        <p class="faint">{(serving ?? newest).invoke_url}</p>
+        <CallPart record={serving ?? newest} home={home} />
       </section>
+      <StartsPart workspaceId={newest.workspace_id} stubId={(serving ?? newest).stub_id} />
       <section>
         <h2>Versions</h2>
         <ul class="rows">
@@ -184,9 +197,11 @@ function Versions({ records }: { readonly records: readonly DeploymentRecord[] }
             <li key={record.id}>
               <strong>v{record.version}</strong>{' '}
               <State state={record.deleted_at !== null ? 'DELETED' : record.active ? 'ACTIVE' : 'STOPPED'} />{' '}
+              {record.id === serving?.id ? 'serves ' : null}
               <span class="faint">
                 deployed {agoOf(record.created_at)} · <code>{record.id}</code>
               </span>
+              <VersionActions record={record} serving={serving} again={again} />
             </li>
           ))}
         </ul>

@@ -18,7 +18,15 @@ const MOST_ROWS = 400;
 
 export function Logs({ workspace, home }: ScreenProps) {
   const { query, route } = useLocation();
-  const { name = '', text = '' } = query as { readonly name?: string; readonly text?: string };
+  const {
+    name = '',
+    text = '',
+    container,
+  } = query as {
+    readonly name?: string;
+    readonly text?: string;
+    readonly container?: string;
+  };
   const [typed, setTyped] = useState(text);
   const app = useResource(
     `newest ${workspace.id} ${name}`,
@@ -34,19 +42,28 @@ export function Logs({ workspace, home }: ScreenProps) {
   );
   return (
     <>
-      <h1>Logs{name === '' ? '' : ` of ${shownText(name)}`}</h1>
+      <h1>
+        Logs
+        {container !== undefined
+          ? ` of ${shownText(container).slice(-8)}`
+          : name === ''
+            ? ''
+            : ` of ${shownText(name)}`}
+      </h1>
       <form
         class="filters"
         onSubmit={(event) => {
           event.preventDefault();
-          route(`${home}/logs${queryOf({ name, text: typed })}`);
+          route(`${home}/logs${queryOf({ name, text: typed, container })}`);
         }}
       >
         <label>
           Lines with <input type="search" value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />
         </label>
         <button type="submit">Filter</button>
-        {name === '' ? null : <a href={`${home}/logs${queryOf({ text })}`}>of all deployments</a>}
+        {name === '' && container === undefined ? null : (
+          <a href={`${home}/logs${queryOf({ text })}`}>of all deployments</a>
+        )}
       </form>
       <Shown of={app}>
         {(deploymentId) =>
@@ -55,11 +72,19 @@ export function Logs({ workspace, home }: ScreenProps) {
               No version of {shownText(name)} takes calls now: `longshore deployment start` starts one.
             </p>
           ) : (
-            <Live workspaceId={workspace.id} deploymentId={deploymentId} text={text} />
+            <Live workspaceId={workspace.id} deploymentId={deploymentId} text={text} container={container} />
           )
         }
       </Shown>
-      <Twin line={name === '' ? 'longshore logs --follow' : `longshore logs ${word(name)} --follow`} />
+      <Twin
+        line={
+          container !== undefined
+            ? `longshore logs --container ${word(container)} --follow`
+            : name === ''
+              ? 'longshore logs --follow'
+              : `longshore logs ${word(name)} --follow`
+        }
+      />
     </>
   );
 }
@@ -68,12 +93,15 @@ function Live({
   workspaceId,
   deploymentId,
   text,
+  container,
 }: {
   readonly workspaceId: string;
   readonly deploymentId: string;
   readonly text: string;
+  readonly container: string | undefined;
 }) {
   const about = {
+    container_id: container,
     deployment_id: deploymentId === '' ? undefined : deploymentId,
     query: text === '' ? undefined : text,
   };

@@ -19,6 +19,7 @@ import { agoOf, between, clockOf } from '../parts/time.ts';
 import { Explanation } from './deployment.tsx';
 import { LineList } from './logs.tsx';
 import type { ScreenProps } from './screen.ts';
+import { FailedAlike } from './task-bulk.tsx';
 
 const MOST_LINES = 200;
 
@@ -59,6 +60,7 @@ function Whole({ task, workspace, home, id }: ScreenProps & { readonly id: strin
           <strong>{shownLine(error)}</strong>
         </p>
       )}
+      <FailedAlike task={task} home={home} />
       <dl class="numbers">
         <div>
           <dt>called</dt>

@@ -11,6 +11,9 @@ import { State } from '../parts/state.tsx';
 import { shownLine, shownText } from '../parts/hostile.ts';
 import { agoOf, spanOf } from '../parts/time.ts';
 import type { ScreenProps } from './screen.ts';
+import { TaskBulk } from './task-bulk.tsx';
+import { TaskFilters, filtersOf } from './task-filters.tsx';
+import type { TaskQuery } from './task-filters.tsx';
 
 const PAGE = 50;
 
@@ -29,7 +32,8 @@ const isKind = (text: string | undefined): text is Kind => text !== undefined &&
 
 export function Tasks({ workspace, home }: ScreenProps) {
   const { query, route } = useLocation();
-  const { name = '', show } = query as { readonly name?: string; readonly show?: string };
+  const asked: TaskQuery = query;
+  const { name = '', show } = asked;
   const kind: Kind = isKind(show) ? show : 'all';
   const stubs = useResource(
     `stubs ${workspace.id} ${name}`,
@@ -52,22 +56,28 @@ export function Tasks({ workspace, home }: ScreenProps) {
             key={one}
             type="button"
             aria-pressed={one === kind}
-            onClick={() => route(`${home}/tasks${queryOf({ name, show: one === 'all' ? undefined : one })}`)}
+            onClick={() => route(`${home}/tasks${queryOf({ ...asked, show: one === 'all' ? undefined : one })}`)}
           >
             {one}
           </button>
         ))}
         {name === '' ? null : <a href={`${home}/tasks`}>of all deployments</a>}
       </p>
+      <TaskFilters key={JSON.stringify(asked)} home={home} query={asked} />
       <Shown of={stubs}>
-        {(stubIds) => (
-          <TaskTable
-            workspace={workspace}
-            home={home}
-            query={{ status: KINDS[kind], stub_ids: stubIds, limit: PAGE }}
-            hasMore
-          />
-        )}
+        {(stubIds) => {
+          const filter = { status: KINDS[kind], stub_ids: stubIds, ...filtersOf(asked) };
+          return (
+            <>
+              {kind === 'failed' ? (
+                <TaskBulk kind="failed" workspaceId={workspace.id} filter={filter} name={name} />
+              ) : kind === 'waiting' || kind === 'running' ? (
+                <TaskBulk kind="open" workspaceId={workspace.id} filter={filter} name={name} />
+              ) : null}
+              <TaskTable workspace={workspace} home={home} query={{ ...filter, limit: PAGE }} hasMore />
+            </>
+          );
+        }}
       </Shown>
       <Twin line={KINDS[kind] === '' ? LIST : `${LIST} --status ${KINDS[kind]}`} />
     </>

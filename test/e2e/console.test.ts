@@ -1,17 +1,13 @@
 // The web console in Chromium, on a real scheduler and agent: sign-in, and the jobs for which people open it, with the
-// clicks that each takes. In every story the page breaks no rule of its policy, logs no error and asks nobody else.
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
-import type { Locator, Page } from 'playwright-core';
+// clicks that each takes.
+import type { Locator } from 'playwright-core';
 import { expect } from 'vitest';
 import { writeConsoleIfStale } from '../helpers/built-console.ts';
-import { test as base } from '../helpers/browser.ts';
+import { SEEN_MS, axe, clicker, linkOf, row, sees, signIn, test as base } from '../helpers/console-stories.ts';
 import { jsonOf } from '../helpers/platform.ts';
-import type { Deployment, Platform } from '../helpers/platform.ts';
+import type { Deployment } from '../helpers/platform.ts';
 
-const SEEN_MS = 20_000;
 const HOSTILE = '<img src=x onerror="document.title=\'taken\'">';
-const AXE = readFileSync(join(import.meta.dirname, '../../node_modules/axe-core/axe.min.js'), 'utf8');
 
 interface World {
   readonly hello: Deployment;
@@ -20,78 +16,23 @@ interface World {
   readonly failedTask: string;
 }
 
-const test = base
-  .extend('world', { scope: 'file' }, async ({ platform }): Promise<World> => {
-    await writeConsoleIfStale();
-    const [hello, failing, printing] = await Promise.all([
-      platform.deploy({ app: 'failing.py', handler: 'hello', name: 'greets' }),
-      platform.deploy({ app: 'failing.py', handler: 'raises', name: 'raises', keepInputs: true }),
-      platform.deploy({ app: 'printing.py', handler: 'count', name: 'prints' }),
-    ]);
-    const [, failed] = await Promise.all([
-      platform.invoke(hello, { name: 'you' }),
-      platform.invoke(failing, { key: HOSTILE }),
-      // A GPU that no machine has: its calls are refused, and the console says why.
-      platform.deploy({ app: 'failing.py', handler: 'hello', name: 'waits', gpu: 'H100' }),
-    ]);
-    expect(failed.status).toBe(500);
-    await platform.taskIs(failed.taskId, 'ERROR');
-    return { hello, failing, printing, failedTask: failed.taskId };
-  })
-  .extend('faults', async ({ page, platform }, { onCleanup }): Promise<readonly string[]> => {
-    const faults: string[] = [];
-    page.on('console', (message) => {
-      if (message.type() === 'error' && !isRefusal(message.text())) faults.push(message.text());
-    });
-    page.on('pageerror', (error) => faults.push(String(error)));
-    page.on('request', (request) => {
-      const url = request.url();
-      if (!url.startsWith(platform.url) && !url.startsWith('data:')) faults.push(`asked ${url}`);
-    });
-    await page.exposeFunction('toldOfViolation', (text: string) => faults.push(text));
-    await page.addInitScript(`addEventListener('securitypolicyviolation', (event) =>
-      toldOfViolation(event.violatedDirective + ' ' + event.blockedURI))`);
-    onCleanup(() => expect(faults).toEqual([]));
-    return faults;
-  });
-
-/** Chromium logs each answer above 399: those of a session that is over, and of a task that is gone, are expected. */
-const isRefusal = (text: string): boolean => /status of 40[14]/.test(text);
-
-async function linkOf(platform: Platform, token = platform.token): Promise<string> {
-  const answer = await platform.call('/api/v1/console/link', { method: 'POST', token });
-  return jsonOf<{ readonly url: string }>(answer).url;
-}
-
-async function signIn(platform: Platform, page: Page): Promise<void> {
-  await page.goto(await linkOf(platform));
-  await page.getByRole('heading', { name: 'Overview' }).waitFor({ timeout: SEEN_MS });
-}
-
-/** Counts the clicks of a story. */
-function clicker() {
-  let clicks = 0;
-  return {
-    click: async (where: Locator): Promise<void> => {
-      clicks += 1;
-      await where.click({ timeout: SEEN_MS });
-    },
-    count: () => clicks,
-  };
-}
-
-const row = (page: Page, name: string): Locator =>
-  page.locator('.rows > li', { has: page.getByRole('link', { name, exact: true }) });
-const sees = (where: Locator): Promise<void> => where.first().waitFor({ timeout: SEEN_MS });
-
-/** Faults of accessibility that axe finds on the page as it is. */
-async function axe(page: Page): Promise<readonly string[]> {
-  await page.evaluate(AXE);
-  return page.evaluate(
-    `axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) =>
-      violations.map(({ id, nodes }) => id + ': ' + nodes.map(({ html }) => html).join(' ')))`,
-  );
-}
+const test = base.extend('world', { scope: 'file' }, async ({ platform }): Promise<World> => {
+  await writeConsoleIfStale();
+  const [hello, failing, printing] = await Promise.all([
+    platform.deploy({ app: 'failing.py', handler: 'hello', name: 'greets' }),
+    platform.deploy({ app: 'failing.py', handler: 'raises', name: 'raises', keepInputs: true }),
+    platform.deploy({ app: 'printing.py', handler: 'count', name: 'prints' }),
+  ]);
+  const [, failed] = await Promise.all([
+    platform.invoke(hello, { name: 'you' }),
+    platform.invoke(failing, { key: HOSTILE }),
+    // A GPU that no machine has: its calls are refused, and the console says why.
+    platform.deploy({ app: 'failing.py', handler: 'hello', name: 'waits', gpu: 'H100' }),
+  ]);
+  expect(failed.status).toBe(500);
+  await platform.taskIs(failed.taskId, 'ERROR');
+  return { hello, failing, printing, failedTask: failed.taskId };
+});
 
 test('a link signs a browser in once, and leaves it no token', async ({
   platform,
