@@ -5,9 +5,9 @@ import { LocationProvider, Route, Router, useLocation, useRoute } from 'preact-i
 import { useEffect, useState } from 'preact/hooks';
 import type { FunctionComponent } from 'preact';
 import { ApiError, root } from './api/client.ts';
-import { look, segmentOf, signedIn, workspaceAt } from './api/session.ts';
+import { look, may, segmentOf, signedIn, workspaceAt } from './api/session.ts';
 import { Failure, Skeleton } from './parts/notices.tsx';
-import { Shell, homeOf } from './parts/shell.tsx';
+import { Shell, firstPath, homeOf } from './parts/shell.tsx';
 import { shownText } from './parts/hostile.ts';
 import { Deployment } from './screens/deployment.tsx';
 import { Enter } from './screens/enter.tsx';
@@ -22,6 +22,7 @@ import { Tasks } from './screens/tasks.tsx';
 function inWorkspace<P extends string>(
   Screen: FunctionComponent<ScreenProps & Record<P, string>>,
   titleOf: (params: Record<P, string>) => string,
+  isShown: () => boolean = () => true,
 ) {
   return function Framed() {
     const { params } = useRoute();
@@ -41,6 +42,13 @@ function inWorkspace<P extends string>(
               <code>longshore console --context NAME</code>.
             </p>
           </>
+        ) : !isShown() ? (
+          <>
+            <h1>{shownText(title)}</h1>
+            <p class="notice">
+              This token may not see that: <code>longshore token list</code> shows what tokens may do.
+            </p>
+          </>
         ) : (
           <Screen {...(rest as Record<P, string>)} key={workspace.id} workspace={workspace} home={homeOf(segment)} />
         )}
@@ -49,19 +57,34 @@ function inWorkspace<P extends string>(
   };
 }
 
-const OverviewPage = inWorkspace(Overview, () => 'Overview');
+const OverviewPage = inWorkspace(
+  Overview,
+  () => 'Overview',
+  () => may('GET /deployment-health/{ws}'),
+);
 const DeploymentPage = inWorkspace<'name'>(Deployment, ({ name }) => name);
-const TasksPage = inWorkspace(Tasks, () => 'Tasks');
+const TasksPage = inWorkspace(
+  Tasks,
+  () => 'Tasks',
+  () => may('GET /task-summary/{ws}'),
+);
 const TaskPage = inWorkspace<'id'>(Task, ({ id }) => `Task ${id.slice(0, 8)}`);
-const LogsPage = inWorkspace(Logs, () => 'Logs');
-const FURTHER = PLACES.map(({ title, path, Screen }) => ({ path, Page: inWorkspace<never>(Screen, () => title) }));
+const LogsPage = inWorkspace(
+  Logs,
+  () => 'Logs',
+  () => may('GET /logs/{ws}'),
+);
+const FURTHER = PLACES.map(({ title, path, Screen, isShown }) => ({
+  path,
+  Page: inWorkspace<never>(Screen, () => title, isShown),
+}));
 
-/** Leads from the first address to the own workspace, or to the sign-in. */
+/** Leads from the first address to the own workspace's first screen that the token may see, or to the sign-in. */
 function Start() {
   const { route } = useLocation();
   const now = signedIn.value;
   useEffect(() => {
-    if (now !== undefined && now !== null) route(homeOf(segmentOf(now.facts.workspace)), true);
+    if (now !== undefined && now !== null) route(`${homeOf(segmentOf(now.facts.workspace))}${firstPath()}`, true);
   }, [now]);
   return null;
 }

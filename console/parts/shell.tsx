@@ -18,6 +18,9 @@ const FIRST: readonly Omit<Place, 'Screen'>[] = [
   { title: 'Logs', path: '/logs', isShown: () => may('GET /logs/{ws}') },
 ];
 
+/** The first screen that the token may see. */
+export const firstPath = (): string => [...FIRST, ...PLACES].find(({ isShown }) => isShown())?.path ?? '';
+
 /** The address of a workspace's screens. */
 export const homeOf = (segment: string): string => `${root}/w/${encodeURIComponent(segment)}`;
 

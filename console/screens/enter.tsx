@@ -3,11 +3,10 @@
 import { useEffect, useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 import { ApiError, root } from '../api/client.ts';
-import { endedBecause, segmentOf, signIn, signedIn } from '../api/session.ts';
+import { endedBecause, signIn, signedIn } from '../api/session.ts';
 import { Command } from '../parts/notices.tsx';
 import { shownText } from '../parts/hostile.ts';
 import { Sentence } from '../parts/text.tsx';
-import { homeOf } from '../parts/shell.tsx';
 
 /** Takes the code out of the address, so that neither the history nor a copied address has it. */
 function takeCode(): string {
@@ -43,7 +42,7 @@ export function Enter() {
     try {
       await signIn(by);
       const facts = signedIn.value?.facts;
-      if (facts !== undefined) route(wanted() || homeOf(segmentOf(facts.workspace)), true);
+      if (facts !== undefined) route(wanted() || `${root}/`, true);
     } catch (error) {
       setWhy(error instanceof ApiError ? error.message : String(error));
     } finally {
@@ -54,8 +53,7 @@ export function Enter() {
   };
   useEffect(() => {
     if (code !== '' && now === null && !isBusy) void begin({ code });
-    else if (code === '' && why === '' && now !== null && now !== undefined)
-      route(wanted() || homeOf(segmentOf(now.facts.workspace)), true);
+    else if (code === '' && why === '' && now !== null && now !== undefined) route(wanted() || `${root}/`, true);
   }, [code, now, why]);
 
   if (code !== '' && now !== null && now !== undefined)
@@ -91,7 +89,7 @@ export function Enter() {
       )}
       {now === null || now === undefined ? null : (
         <p>
-          This browser is still signed in. <a href={homeOf(segmentOf(now.facts.workspace))}>Go on as before</a>
+          This browser is still signed in. <a href={`${root}/`}>Go on as before</a>
         </p>
       )}
       {isBusy || code !== '' ? (
