@@ -189,7 +189,7 @@ function Versions({
         <p class="faint">{(serving ?? newest).invoke_url}</p>
         <CallPart record={serving ?? newest} home={home} />
       </section>
-      <StartsPart workspaceId={newest.workspace_id} stubId={(serving ?? newest).stub_id} />
+      <StartsPart workspaceId={newest.workspace_id} stubId={(serving ?? newest).stub_id} name={newest.name} />
       <section>
         <h2>Versions</h2>
         <ul class="rows">

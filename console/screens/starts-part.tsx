@@ -1,17 +1,43 @@
-// The starts of a deployment, behind a line that opens them: they are read when somebody asks.
+// Parts of a deployment behind lines that open them: they are read when somebody asks.
+import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
 import { may } from '../api/session.ts';
 import { later } from '../parts/later.tsx';
 
 const Starts = later(async () => (await import('./starts.tsx')).Starts);
+const Series = later(async () => (await import('./series.tsx')).Series);
 
-export function StartsPart({ workspaceId, stubId }: { readonly workspaceId: string; readonly stubId: string }) {
+export function StartsPart({
+  workspaceId,
+  stubId,
+  name,
+}: {
+  readonly workspaceId: string;
+  readonly stubId: string;
+  readonly name: string;
+}) {
+  return (
+    <>
+      {may('GET /metrics/{ws}/stub-timeseries') ? (
+        <Opened summary="Use: CPU, memory and GPUs over time">
+          {() => <Series workspaceId={workspaceId} stubId={stubId} name={name} />}
+        </Opened>
+      ) : null}
+      {may('GET /events/{ws}/history') ? (
+        <Opened summary="Starts: how long each phase takes">
+          {() => <Starts workspaceId={workspaceId} stubId={stubId} />}
+        </Opened>
+      ) : null}
+    </>
+  );
+}
+
+function Opened({ summary, children }: { readonly summary: string; readonly children: () => ComponentChildren }) {
   const [isOpen, setOpen] = useState(false);
-  if (!may('GET /events/{ws}/history')) return null;
   return (
     <details onToggle={(event) => setOpen(event.currentTarget.open)}>
-      <summary>Starts: how long each phase takes</summary>
-      {isOpen ? <Starts workspaceId={workspaceId} stubId={stubId} /> : null}
+      <summary>{summary}</summary>
+      {isOpen ? children() : null}
     </details>
   );
 }

@@ -209,6 +209,9 @@ test('job 11: why starts are slow, in 2 clicks: phases, the longest first', asyn
   await sees(page.getByText(/to get ready, once|starts took at most/));
   await sees(page.getByRole('row', { name: /Python and imports/ }));
   expect(count()).toBe(2);
+  await page.getByText('Use: CPU, memory and GPUs over time').click();
+  // The first sample of a container comes after a while.
+  await sees(page.getByText(/CPU cores|none has told what it uses yet/));
   expect(await axe(page)).toEqual([]);
 });
 
