@@ -3,6 +3,7 @@ import { useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 import type { EventRecord } from '#shared/api/rest/events.ts';
 import { queryOf, rest } from '../api/client.ts';
+import { signedIn } from '../api/session.ts';
 import { useResource } from '../live/resource.ts';
 import { shownLine, shownText } from '../parts/hostile.ts';
 import { Shown, Twin } from '../parts/notices.tsx';
@@ -15,13 +16,19 @@ const MOST = 100;
 
 /** Groups of kinds by their names. */
 const KINDS = {
-  changes: 'audit.*,deployment.*,rollout.*',
+  changes: 'deployment.*,stub.*',
   tasks: 'task.*',
   containers: 'container.*',
   all: '',
 } as const;
 type Kind = keyof typeof KINDS;
 const isKind = (text: string | undefined): text is Kind => text !== undefined && Object.hasOwn(KINDS, text);
+
+/** The audit trail is for administrators and primary tokens; any other that asks for it is refused. */
+function mayReadAudit(): boolean {
+  const facts = signedIn.value?.facts;
+  return facts !== undefined && (facts.is_admin || facts.token.token_type === 'workspace_primary');
+}
 
 interface Page {
   readonly events: readonly EventRecord[];
@@ -34,7 +41,8 @@ export function Events({ workspace, home }: ScreenProps) {
   const kind: Kind = isKind(show) ? show : 'changes';
   const [older, setOlder] = useState<readonly EventRecord[]>([]);
   const [before, setBefore] = useState<number>();
-  const types = { event_types: KINDS[kind], limit: MOST };
+  const named = kind === 'changes' && mayReadAudit() ? `audit.*,${KINDS.changes}` : KINDS[kind];
+  const types = { event_types: named, limit: MOST };
   const path = `/events/${workspace.id}/history`;
   const page = useResource(
     `${path}${queryOf(types)}`,
@@ -89,7 +97,7 @@ export function Events({ workspace, home }: ScreenProps) {
           );
         }}
       </Shown>
-      <Twin line={KINDS[kind] === '' ? 'longshore events' : `longshore events --type '${KINDS[kind]}'`} />
+      <Twin line={named === '' ? 'longshore events' : `longshore events --type '${named}'`} />
     </>
   );
 }
