@@ -12,7 +12,7 @@ export interface Place {
   readonly Screen: FunctionComponent<ScreenProps>;
 }
 
-const SETTINGS = ['GET /token/{ws}', 'GET /webhook/{ws}', 'GET /workspace/{ws}/limits', 'GET /console/session/{ws}'];
+const SETTINGS = ['GET /token/{ws}', 'GET /webhook/{ws}', 'GET /workspace/{ws}/limits', 'GET /console/sessions/{ws}'];
 
 export const PLACES: readonly Place[] = [
   {

@@ -10,7 +10,7 @@ import { agoOf } from '../parts/time.ts';
 import type { ScreenProps } from './screen.ts';
 
 export function SessionsPart({ workspace }: ScreenProps) {
-  const path = `/console/session/${workspace.id}`;
+  const path = `/console/sessions/${workspace.id}`;
   const list = useList<ListedSession>(path);
   return (
     <>
@@ -25,7 +25,7 @@ export function SessionsPart({ workspace }: ScreenProps) {
               since {agoOf(session.created_at)} · used {agoOf(session.used_at)}
               {session.current ? ' · this browser' : ''}
             </span>
-            {may('DELETE /console/session/{ws}/{sessionId}') && !session.current ? (
+            {may('DELETE /console/sessions/{ws}/{sessionId}') && !session.current ? (
               <span class="actions of-row">
                 <Action
                   label="Sign out"

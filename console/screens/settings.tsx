@@ -12,7 +12,7 @@ const PARTS = {
   tokens: { title: 'Tokens', right: 'GET /token/{ws}', Part: TokensPart },
   webhooks: { title: 'Webhooks', right: 'GET /webhook/{ws}', Part: WebhooksPart },
   limits: { title: 'Limits', right: 'GET /workspace/{ws}/limits', Part: LimitsPart },
-  sessions: { title: 'Sessions', right: 'GET /console/session/{ws}', Part: SessionsPart },
+  sessions: { title: 'Sessions', right: 'GET /console/sessions/{ws}', Part: SessionsPart },
 } as const;
 type Name = keyof typeof PARTS;
 const isName = (text: string | undefined): text is Name => text !== undefined && Object.hasOwn(PARTS, text);

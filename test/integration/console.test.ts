@@ -220,12 +220,12 @@ test('a change is recorded as one of the token, by way of the console', async ()
 test('sessions of a workspace are listed, and each is ended by others; the trail has both', async () => {
   const token = await aToken({ name: 'laptop' });
   const session = await entered(token.key);
-  const path = `/api/v1/console/session/${platform.own.workspaceId}`;
+  const path = `/api/v1/console/sessions/${platform.own.workspaceId}`;
   const listed = async (): Promise<Json | undefined> =>
     ((await platform.call(`GET ${path}`)).json['data'] as Json[]).find((one) => one['token_id'] === token.id);
   const found = await listed();
   expect(found).toMatchObject({ token_name: 'laptop', address: '127.0.0.1', current: false });
-  const own = (await through('GET /console/session/{ws}', session)).json['data'] as Json[];
+  const own = (await through('GET /console/sessions/{ws}', session)).json['data'] as Json[];
   expect(own.filter((one) => one['current'] === true).map((one) => one['id'])).toEqual([found?.['id']]);
   // A link that nobody has entered is no session.
   await link(token.key);
@@ -234,7 +234,7 @@ test('sessions of a workspace are listed, and each is ended by others; the trail
   ).toHaveLength(1);
   for (const by of [platform.revoked, platform.restricted, (await aToken({ scopes: ['read'] })).key])
     expect((await platform.call(`DELETE ${path}/${String(found?.['id'])}`, undefined, { token: by })).status).toBe(401);
-  const foreign = `/api/v1/console/session/${platform.other.workspaceId}/${String(found?.['id'])}`;
+  const foreign = `/api/v1/console/sessions/${platform.other.workspaceId}/${String(found?.['id'])}`;
   expect((await platform.call(`DELETE ${foreign}`, undefined, { token: platform.other.token })).status).toBe(404);
   expect(await statusOf(session)).toBe(200);
   expect((await platform.call(`DELETE ${path}/${String(found?.['id'])}`)).status).toBe(200);

@@ -19,7 +19,7 @@ export function accessVerbs(parts: RestParts): readonly Verb[] {
   const aTokenId = async (): Promise<string> =>
     String((await platform().call(rest('POST /api/v1/token/{ws}'), {})).json['id']);
   const sessionsNow = async (): Promise<readonly Json[]> =>
-    (await platform().call(rest('GET /api/v1/console/session/{ws}'))).json['data'] as Json[];
+    (await platform().call(rest('GET /api/v1/console/sessions/{ws}'))).json['data'] as Json[];
   const aSessionId = async (): Promise<string> => {
     const begun = await platform().call('POST /console/session', { token: platform().own.token }, { token: '' });
     return String(begun.json['id']);
@@ -71,16 +71,16 @@ export function accessVerbs(parts: RestParts): readonly Verb[] {
       ...READS_NOTHING,
     },
     {
-      name: 'GET /console/session/{ws}',
-      line: (id) => `GET /console/session/${id}`,
+      name: 'GET /console/sessions/{ws}',
+      line: (id) => `GET /console/sessions/${id}`,
       make: ownId,
       ok: { next: '' },
       unknown: { status: 401 },
       ...READS_NOTHING,
     },
     {
-      name: 'DELETE /console/session/{ws}/{sessionId}',
-      line: (id) => `DELETE /console/session/{ws}/${id}`,
+      name: 'DELETE /console/sessions/{ws}/{sessionId}',
+      line: (id) => `DELETE /console/sessions/{ws}/${id}`,
       make: aSessionId,
       ok: { status: 200, text: '' },
       unknown: { status: 404 },

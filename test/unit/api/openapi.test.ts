@@ -63,7 +63,7 @@ test('every answer is described with its statuses, and what refers to something 
 });
 /** Routes whose success has no body. */
 const EMPTY =
-  /^(?:POST|PUT|PATCH|DELETE) \/api\/v1\/(?:deployment|image|secret|token|map|queue|signal)\/|^POST \/\w+\/.*\/warmup$|^HEAD |^DELETE \/console\/session$/;
+  /^(?:POST|PUT|PATCH|DELETE) \/api\/v1\/(?:deployment|image|secret|token|map|queue|signal|console\/sessions)\/|^POST \/\w+\/.*\/warmup$|^HEAD |^DELETE \/console\/session$/;
 /** Routes with further good answers, for parts of the bytes. */
 /** Passed on to programs, which any method and any answer may be of. */
 const STREAMED = /^\w+ \/(?:asgi|pod|sandbox)\//;

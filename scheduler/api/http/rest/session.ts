@@ -91,7 +91,7 @@ export const sessionRoutes = (parts: SessionRouteParts, all: () => readonly Rest
     },
   }),
   restRoute({
-    http: 'GET /console/session/{ws}',
+    http: 'GET /console/sessions/{ws}',
     grants: NOT_LIMITED,
     scope: 'full',
     summary: 'Browsers that are signed in to the web console by tokens of the workspace, those used last first',
@@ -112,7 +112,7 @@ export const sessionRoutes = (parts: SessionRouteParts, all: () => readonly Rest
     }),
   }),
   restRoute({
-    http: 'DELETE /console/session/{ws}/{sessionId}',
+    http: 'DELETE /console/sessions/{ws}/{sessionId}',
     scope: 'full',
     summary: 'Sign a browser out of the web console, at once',
     errors: ['not_found'],
