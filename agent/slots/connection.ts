@@ -29,6 +29,7 @@ export class RunnerConnection {
   /** Attempts that the process holds, by key. */
   readonly inHand = new Set<string>();
   closed = false;
+  #isEnding = false;
 
   readonly #socket: Socket;
   readonly #later: Buffer[] = [];
@@ -72,7 +73,7 @@ export class RunnerConnection {
 
   /** Sends a frame without urgency: together with the next one, or after a short delay. */
   sendLater(kind: FrameKind, header: object): void {
-    if (this.closed) return;
+    if (this.closed || this.#isEnding) return;
     this.#later.push(encodeHead(kind, header, 0));
     if (this.#later.length >= MOST_LATER) this.#flushLater();
     else this.#laterTimer ??= setTimeout(() => this.#flushLater(), LATER_MS);
@@ -80,7 +81,7 @@ export class RunnerConnection {
 
   #flushLater(): void {
     const frames = this.#takeLater();
-    if (frames.length > 0 && !this.closed) this.#socket.write(Buffer.concat(frames));
+    if (frames.length > 0 && !this.closed && !this.#isEnding) this.#socket.write(Buffer.concat(frames));
   }
 
   #takeLater(): Buffer[] {
@@ -90,7 +91,7 @@ export class RunnerConnection {
   }
 
   send(kind: FrameKind, header: object, body?: Uint8Array): void {
-    if (this.closed) return;
+    if (this.closed || this.#isEnding) return;
     const later = this.#later.length === 0 ? undefined : this.#takeLater();
     const head = encodeHead(kind, header, body?.length ?? 0);
     if (body === undefined || body.length <= JOIN_BYTES) {
@@ -129,6 +130,13 @@ export class RunnerConnection {
       this.#waitTimer = undefined;
       this.resume();
     }, Math.ceil(ms));
+  }
+
+  /** Sends nothing more, and reads on until the process has closed its side. */
+  end(): void {
+    if (this.closed) return;
+    this.#isEnding = true;
+    this.#socket.end();
   }
 
   destroy(): void {

@@ -68,6 +68,7 @@ export class ContainerSlots {
   #ready: ReadyFacts | undefined;
   #accepting = true;
   #over = false;
+  #leaving = false;
   #oomAtMs = -Infinity;
   /** End of the notice of a container that leaves for another one; undefined: it stays. */
   #interruptedUntilMs: number | undefined;
@@ -177,6 +178,16 @@ export class ContainerSlots {
     this.#oomAtMs = performance.now();
   }
 
+  /**
+   * Lets the processes go, for `ms` at most: what they have sent is read, and what they print from now on waits there
+   * for the next agent.
+   */
+  async leave(ms: number): Promise<void> {
+    this.#leaving = true;
+    this.#listener.close();
+    await this.#processes.endAll(ms);
+  }
+
   /** Closes the socket and every connection; surviving runners dial again when an agent listens again. */
   close(): void {
     this.#over = true;
@@ -284,7 +295,7 @@ export class ContainerSlots {
   // ---- connections --------------------------------------------------------------------------------------------------
 
   #accept(socket: Socket): void {
-    if (this.#over) {
+    if (this.#over || this.#leaving) {
       socket.destroy();
       return;
     }
@@ -592,7 +603,7 @@ export class ContainerSlots {
 
   #onClose(connection: RunnerConnection): void {
     this.#processes.closed(connection);
-    if (this.#over || connection.inHand.size === 0) return;
+    if (this.#over || this.#leaving || connection.inHand.size === 0) return;
     const waitMs = this.#ready?.mode === 'single' ? AWAY_SINGLE_MS : AWAY_MS;
     let away = false;
     for (const key of connection.inHand) {

@@ -179,6 +179,12 @@ export class RunnerProcesses {
     });
   }
 
+  /** Ends every connection: what the processes have sent is read, for `ms` at most. */
+  async endAll(ms: number): Promise<void> {
+    for (const connection of this.#connections) connection.end();
+    await this.none(ms);
+  }
+
   destroyAll(): void {
     for (const connection of this.#connections) connection.destroy();
   }

@@ -14,6 +14,9 @@ import { ContainerSlots } from './container-slots.ts';
 
 type Told<Event extends keyof ContainerSlotsEvents> = Parameters<ContainerSlotsEvents[Event]>;
 
+/** A stopping agent reads so long what processes have sent; one that does nothing else closes within milliseconds. */
+const LEAVE_MS = 1_000;
+
 export class RunnerSlots {
   readonly #containers = new Map<string, ContainerSlots>();
   readonly #attempts = new UnacknowledgedAttempts();
@@ -115,6 +118,11 @@ export class RunnerSlots {
 
   liveAttempts(): ReturnType<UnacknowledgedAttempts['live']> {
     return this.#attempts.live();
+  }
+
+  /** Reads what the processes of containers have sent, and lets them go: the agent stops. */
+  async leave(): Promise<void> {
+    await Promise.all([...this.#containers.values()].map((slots) => slots.leave(LEAVE_MS)));
   }
 
   /** Closes every socket; containers and their attempts live on. */

@@ -208,6 +208,9 @@ export class Link {
     this.#abort.abort();
     for (const timer of this.#timers) clearInterval(timer);
     this.#reports.stop();
+    this.#session?.takeNoMore();
+    // Their lines go with the last batch, because the processes do not have them any more.
+    await this.#parts.slots.leave();
     await this.#session?.close({
       goodbye: { reason: this.#parts.hostDrain() === undefined ? 'restarting' : 'shutdown' },
     });

@@ -189,6 +189,11 @@ export class Session implements TaskSink {
     this.logsWaiting();
   }
 
+  /** Takes no further task: one that comes is left to the next session. */
+  takeNoMore(): void {
+    this.#tasks?.pause();
+  }
+
   /** Sends the goodbye and closes: unsent lines and results stay here. */
   async close(goodbye: ControlFromAgent): Promise<void> {
     if (this.#ended) return;

@@ -184,7 +184,7 @@ export class FakeScheduler {
       logs: (call: ServerDuplexStream<LogBatch__Output, LogAck>) => {
         call.on('error', () => undefined);
         call.on('data', (batch: LogBatch__Output) => {
-          this.records.push(...batch.records);
+          this.records.push(...batch.records.flatMap(separated));
           call.write({ seq: batch.seq });
         });
         call.on('end', () => call.end());
@@ -444,3 +444,14 @@ export class FakeScheduler {
     this.observed.set(one.containerId, one);
   }
 }
+
+/** The lines of a record, each as a record of its own. */
+const separated = (record: LogRecord__Output): readonly LogRecord__Output[] =>
+  record.afterMs.length === 0
+    ? [record]
+    : record.line.split('\n').map((line, at) => ({
+        ...record,
+        line,
+        timestampMs: record.timestampMs + (record.afterMs[at] ?? 0),
+        afterMs: [],
+      }));

@@ -32,6 +32,20 @@ test('a task goes to the runner as it came, and its result back as it came', asy
   expect(world.log).toEqual([{ containerId: ID, taskId: 't1', stream: 'stdout', line: 'a line' }]);
 });
 
+test('an agent that stops reads what the processes have printed, and lets them go', async ({ world }) => {
+  await world.add();
+  const runner = await world.single();
+  world.run('t1');
+  await runner.next('run');
+  for (let at = 0; at < 300; at += 1) runner.send('log', { taskId: 't1', stream: 'stdout', seq: at }, `line ${at}`);
+  await world.table.leave();
+  expect(world.log.map(({ line }) => line)).toEqual(Array.from({ length: 300 }, (_, at) => `line ${at}`));
+  await until('the process is let go', () => runner.closed);
+  await expect(FakeRunner.dial(world.path)).rejects.toThrow();
+  // The attempt lives on, for the next agent.
+  expect([world.table.liveAttempts().length, world.failures, world.stops]).toEqual([1, [], []]);
+});
+
 test('a result is kept until it is acknowledged, and then the runner hears so', async ({ world }) => {
   await world.add();
   const runner = await world.single();
