@@ -78,6 +78,11 @@ const PROGRAMS = {
     found: () => findProgram('chromium') ?? findProgram('google-chrome'),
     what: 'Chromium',
   },
+  firefox: {
+    packages: ['firefox-esr'],
+    found: () => findProgram('firefox-esr') ?? findProgram('firefox'),
+    what: 'Firefox',
+  },
   downloads: {
     packages: ['ca-certificates'],
     found: () => existsSync(process.env.SSL_CERT_FILE ?? '/etc/ssl/certs/ca-certificates.crt'),

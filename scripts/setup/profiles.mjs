@@ -27,7 +27,7 @@ const PROFILES = {
   test: ['redis', 'postgres', 'pytest', 'zsh', 'fish', 'jq', 'curl', 'ip', 'mount', 'promtool', 'registry', 'chromium'],
 };
 // Machines that systemd runs, and the S3 server, use images of their own, which take a while to build.
-PROFILES.hosts = [...PROFILES.test, 'mmdebstrap', 'faketime', 's3fs'];
+PROFILES.hosts = [...PROFILES.test, 'mmdebstrap', 'faketime', 's3fs', 'firefox'];
 
 /**
  * @param {keyof typeof PROFILES} profile

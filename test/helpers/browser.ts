@@ -4,7 +4,7 @@ import type { Browser, Page } from 'playwright-core';
 import { test as base } from './platform.ts';
 import { findProgram, missingService } from './programs.ts';
 
-const ARGUMENTS = [
+export const CHROMIUM_ARGUMENTS = [
   // Chromium refuses to run as root with its sandbox.
   '--no-sandbox',
   '--disable-gpu',
@@ -20,7 +20,7 @@ const ARGUMENTS = [
 async function startBrowser(): Promise<Browser> {
   const executablePath = findProgram('chromium') ?? findProgram('google-chrome');
   if (executablePath === undefined) throw missingService('Chromium');
-  return chromium.launch({ executablePath, args: ARGUMENTS });
+  return chromium.launch({ executablePath, args: CHROMIUM_ARGUMENTS });
 }
 
 /** Tests with an installation, a browser for the file, and a page without cookies for each test. */
