@@ -3,7 +3,7 @@
 import type { Locator, Page } from 'playwright-core';
 import { expect } from 'vitest';
 import { writeConsoleIfStale } from '../helpers/built-console.ts';
-import { SEEN_MS, axe, clicker, row, sees, signIn, test as base } from '../helpers/console-stories.ts';
+import { SEEN_MS, axe, clicker, linkOf, row, sees, signIn, test as base } from '../helpers/console-stories.ts';
 import { jsonOf } from '../helpers/platform.ts';
 import type { Deployment, Platform } from '../helpers/platform.ts';
 import { waitFor } from '../helpers/programs.ts';
@@ -347,4 +347,43 @@ test('screens fit a narrow window, in light and dark, empty and full, and axe fi
         expect([home, path, colorScheme, await axe(page)]).toEqual([home, path, colorScheme, []]);
       }
     }
+});
+
+test('each kind of token is shown screens that it may read, and meets no refusal', async ({
+  platform,
+  world: { older },
+  page,
+  faults: _faults,
+}) => {
+  const refused: string[] = [];
+  page.on('response', (answer) => {
+    if (answer.status() === 401 || answer.status() === 403) refused.push(`${answer.status()} ${answer.url()}`);
+  });
+  const apps = jsonOf<{ readonly app_id: string }>(
+    await platform.call(`/api/v1/deployment/${platform.workspaceId}/${older.deploymentId}`),
+  );
+  const kinds: readonly (readonly [Readonly<Record<string, unknown>>, readonly string[], readonly string[]])[] = [
+    [{}, ['Secrets', 'Settings', 'Usage', 'Playground'], []],
+    [{ scopes: ['read'] }, ['Usage', 'Volumes', 'Images'], ['Secrets', 'Playground']],
+    [{ scopes: ['invoke'] }, ['Playground'], ['Secrets', 'Usage', 'Containers']],
+    [{ app_id: apps.app_id }, ['Containers', 'Events'], ['Secrets', 'Usage', 'Playground']],
+    [{ token_type: 'workspace_restricted' }, [], ['Secrets']],
+  ];
+  for (const [body, drawn, left] of kinds) {
+    const made = await platform.call(`/api/v1/token/${platform.workspaceId}`, { body });
+    await page.goto(await linkOf(platform, jsonOf<{ readonly key: string }>(made).key));
+    const screens = page.getByRole('navigation', { name: 'Screens' });
+    await sees(screens);
+    const titles = await screens.getByRole('link').allTextContents();
+    for (const title of drawn) expect([body, titles]).toEqual([body, expect.arrayContaining([title])]);
+    for (const title of left) expect([body, titles.includes(title)]).toEqual([body, false]);
+    for (const title of titles) {
+      await screens.getByRole('link', { name: title, exact: true }).click();
+      await sees(page.getByRole('heading', { level: 1 }));
+      await page.locator('.skeleton').waitFor({ state: 'detached', timeout: SEEN_MS });
+    }
+    expect([body, refused]).toEqual([body, []]);
+    await page.getByRole('button', { name: 'Sign out' }).click();
+    await sees(page.getByLabel('Or paste a token'));
+  }
 });
