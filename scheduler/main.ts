@@ -193,7 +193,13 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   // Requests from outside, and work by time.
   const scheduleParts = openSchedules({ ...base, taskParts });
   const seriesParts = openSeries(infrastructure, clusterState, events, deployments);
-  const { explain, deploymentHealth, relay } = openExplain({ ...base, taskParts, scaling, linkParts, provisioning });
+  const { explain, deploymentHealth, taskStatistics, relay } = openExplain({
+    ...base,
+    taskParts,
+    scaling,
+    linkParts,
+    provisioning,
+  });
   const streamRelay = openStreamRelay(infrastructure, identity, clusterState, certificate);
   const volumeFileParts = openVolumeFiles(infrastructure, identity, clusterState, taskParts);
   const buildParts = openBuilds(infrastructure, clusterState, objectParts, taskParts, scaling, registryParts);
@@ -225,6 +231,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     certificate,
     explains: explain,
     deploymentHealth,
+    taskStatistics,
     growthOf: (poolId, isAdmin) => relay.growth(poolId, isAdmin),
     recording: (request) => relay.recording(request),
     shareRows: (workspaceId) => relay.shares(workspaceId),

@@ -1,7 +1,7 @@
 // `longshore deployment health`: how each deployment is and why, the worst first.
 import type { DeploymentHealthFlags } from '../flags.ts';
 import { ageOf } from '../format.ts';
-import { listField, numberField, textField } from '../json.ts';
+import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { note } from '../print.ts';
 import { showList, withClient } from './run.ts';
@@ -17,7 +17,7 @@ export async function runDeploymentHealth(flags: DeploymentHealthFlags, invocati
     showList(
       invocation,
       listField(answer, 'data'),
-      ['NAME', 'VERSION', 'STATE', 'FOR', 'READY', 'WAITING', 'WHY', 'NEXT STEP'],
+      ['NAME', 'VERSION', 'STATE', 'FOR', 'READY', 'WAITING', 'CALLS 1H', 'ERRORS', 'P50/P95', 'WHY', 'NEXT STEP'],
       (row) => [
         textField(row, 'name'),
         `v${numberField(row, 'version')}`,
@@ -25,6 +25,7 @@ export async function runDeploymentHealth(flags: DeploymentHealthFlags, invocati
         textField(row, 'since') === '' ? '-' : ageOf(textField(row, 'since'), nowMs),
         row['ready'] === null ? '?' : `${numberField(row, 'ready')}/${wantedOf(row)}`,
         row['waiting'] === null ? '?' : String(numberField(row, 'waiting')),
+        ...hourOf(objectField(row, 'hour')),
         whyOf(row),
         textField(row, 'next_step') || '-',
       ],
@@ -33,6 +34,12 @@ export async function runDeploymentHealth(flags: DeploymentHealthFlags, invocati
       note('the scheduler that leads did not answer, so numbers are missing: ask again');
   });
 }
+
+const hourOf = (hour: JsonObject): readonly string[] => [
+  String(numberField(hour, 'calls')),
+  String(numberField(hour, 'errors')),
+  hour['p50_ms'] === null ? '-' : `${numberField(hour, 'p50_ms')}/${numberField(hour, 'p95_ms')} ms`,
+];
 
 const wantedOf = (row: JsonObject): string => (row['wanted'] === null ? '?' : String(numberField(row, 'wanted')));
 

@@ -9,6 +9,7 @@ import { Asked } from './action.tsx';
 import { PLACES } from '../screens/places.ts';
 import type { Place } from '../screens/places.ts';
 import { shownText } from './hostile.ts';
+import { Search } from './search.tsx';
 import { nextTheme, theme } from './theme.ts';
 
 /** Screens that a narrow window shows at once; the others are behind a button there. */
@@ -67,6 +68,7 @@ export function Shell({ segment, children }: { readonly segment: string; readonl
         )}
         <Navigation home={home} />
         <span class="tools">
+          {shown === undefined ? null : <Search workspaceId={shown.id} home={home} />}
           <button
             type="button"
             onClick={nextTheme}

@@ -6,6 +6,7 @@ import type { Explained } from '../api/explain.ts';
 import { may } from '../api/session.ts';
 import { useLive } from '../live/live.ts';
 import { useResource } from '../live/resource.ts';
+import { CallStatistics } from '../parts/calls.tsx';
 import { Command, Shown, Twin } from '../parts/notices.tsx';
 import { State } from '../parts/state.tsx';
 import { commandsIn, shownLine, shownText } from '../parts/hostile.ts';
@@ -46,6 +47,9 @@ export function Deployment({ workspace, home, name }: ScreenProps & { readonly n
         {may('GET /logs/{ws}/stream') ? <a href={`${home}/logs?name=${encodeURIComponent(name)}`}>Logs</a> : null}
         <a href={`${home}/tasks?name=${encodeURIComponent(name)}`}>Tasks</a>
       </p>
+      {may('GET /task-stats/{ws}') && versions.value !== undefined && versions.value.length > 0 ? (
+        <CallStatistics workspaceId={workspace.id} deploymentIds={versions.value.slice(0, 10).map(({ id }) => id)} />
+      ) : null}
       <Shown of={versions}>{(records) => <Versions records={records} home={home} again={versions.again} />}</Shown>
       {stubIds === '' || !may('GET /task-summary/{ws}') ? null : (
         <section>

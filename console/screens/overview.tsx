@@ -4,11 +4,12 @@ import { useState } from 'preact/hooks';
 import type { HealthList, HealthRow } from '#shared/api/rest/deployment-health.ts';
 import { may } from '../api/session.ts';
 import { useLive } from '../live/live.ts';
+import { Bars, countText, errorText } from '../parts/calls.tsx';
 import { Command, Shown, Twin } from '../parts/notices.tsx';
 import { State } from '../parts/state.tsx';
 import { shownText } from '../parts/hostile.ts';
 import { Sentence } from '../parts/text.tsx';
-import { between } from '../parts/time.ts';
+import { between, spanOf } from '../parts/time.ts';
 import type { ScreenProps } from './screen.ts';
 
 export function Overview({ workspace, home }: ScreenProps) {
@@ -90,8 +91,15 @@ function DeploymentRow({ row, home }: { readonly row: HealthRow; readonly home: 
           v{row.version} · {row.stub_type.split('/')[0]}
           {row.since === null ? '' : ` · for ${between(row.since, null)}`}
           {row.ready === null || row.wanted === null ? '' : ` · ${row.ready}/${row.wanted} ready`}
+          {row.hour.calls === 0
+            ? ''
+            : ` · ${countText(row.hour.calls)} ${row.hour.calls === 1 ? 'call' : 'calls'} in the hour, ${errorText(row.hour.errors, row.hour.calls)}`}
+          {row.hour.p50_ms === null || row.hour.p95_ms === null
+            ? ''
+            : ` · ${spanOf(row.hour.p50_ms)} / ${spanOf(row.hour.p95_ms)}`}
           {newer?.rollout === 'waiting' ? ` · v${newer.version} starts` : ''}
-        </span>
+        </span>{' '}
+        {row.hour.calls === 0 ? null : <Bars values={row.hour.bars} label="calls by five minutes" />}
       </p>
       <p>
         <Sentence text={row.summary} />

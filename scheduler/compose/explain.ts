@@ -5,6 +5,7 @@ import { Explain } from '../api/explain/service.ts';
 import type { ProvisioningLoop } from '../control/provisioning/loop.ts';
 import type { Target } from '../domain/stub-config.ts';
 import type { ServeLeases } from '../workspaces/deployments/serve-leases.ts';
+import { TaskStatistics } from '../tasks/records/task-stats.ts';
 import { EventReads } from '../workspaces/events/reads.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { ClusterState } from './cluster-state.ts';
@@ -31,6 +32,7 @@ export interface ExplainSetup {
 export interface ExplainRoom {
   readonly explain: Explain;
   readonly deploymentHealth: DeploymentHealth;
+  readonly taskStatistics: TaskStatistics;
   readonly relay: ScalingRelay;
 }
 
@@ -62,6 +64,11 @@ export function openExplain(setup: ExplainSetup): ExplainRoom {
     events: new EventReads(infrastructure.db),
     scaling: (queue) => relay.scaling(queue),
   });
-  const deploymentHealth = new DeploymentHealth({ ...shared, scalings: (queues) => relay.scalings(queues) });
-  return { explain, deploymentHealth, relay };
+  const taskStatistics = new TaskStatistics({ ...infrastructure, caughtUp: () => taskParts.reads.caughtUp() });
+  const deploymentHealth = new DeploymentHealth({
+    ...shared,
+    statistics: taskStatistics,
+    scalings: (queues) => relay.scalings(queues),
+  });
+  return { explain, deploymentHealth, taskStatistics, relay };
 }

@@ -28,6 +28,8 @@ const DAY_MS = 86_400_000;
 const UNJOINED_MS = DAY_MS;
 /** Age of expired keys: the database's clock decides whether a key is valid, and this replica's may be ahead. */
 const EXPIRED_KEY_MS = 3600_000;
+/** Age of sums of tasks. */
+const STATS_MS = 30 * DAY_MS;
 
 /** Days for which an input is kept: without its task it could not be found. */
 export const inputDaysOf = ({
@@ -190,6 +192,11 @@ export function prunedKinds({
       table: 'workspace_usage',
       keptMs: days.logs * DAY_MS,
       begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'workspace_usage', beforeMs, limit)),
+    },
+    {
+      table: 'task_stats',
+      keptMs: STATS_MS,
+      begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'task_stats', beforeMs, limit)),
     },
     ...SAMPLES.map(([table, age]): PrunedKind => ({
       table,

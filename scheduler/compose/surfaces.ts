@@ -47,6 +47,7 @@ export interface SurfacesSetup extends Pick<
   | 'pools'
   | 'explains'
   | 'deploymentHealth'
+  | 'taskStatistics'
   | 'growthOf'
   | 'providerAdmin'
   | 'recording'

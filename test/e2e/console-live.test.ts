@@ -1,5 +1,7 @@
 // The console's live stream in Chromium, on a real scheduler and agent: ten tabs by HTTP/1.1 with one stream, a hidden
 // tab, a browser without shared workers, a scheduler that restarts, and a token that is switched off.
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import type { BrowserContext, Locator, Page } from 'playwright-core';
 import { expect } from 'vitest';
 import { writeConsoleIfStale } from '../helpers/built-console.ts';
@@ -8,7 +10,8 @@ import { jsonOf } from '../helpers/platform.ts';
 import type { Deployment, Platform } from '../helpers/platform.ts';
 import { waitFor } from '../helpers/programs.ts';
 
-const SEEN_MS = 30_000;
+const SEEN_MS = 60_000;
+const AXE = readFileSync(join(import.meta.dirname, '../../node_modules/axe-core/axe.min.js'), 'utf8');
 
 interface World {
   readonly hello: Deployment;
@@ -38,6 +41,15 @@ const sees = (where: Locator): Promise<void> => where.first().waitFor({ timeout:
 const row = (page: Page, name: string): Locator =>
   page.locator('.rows > li', { has: page.getByRole('link', { name, exact: true }) });
 
+/** Faults of accessibility that axe finds on the page as it is. */
+async function axe(page: Page): Promise<readonly string[]> {
+  await page.evaluate(AXE);
+  return page.evaluate(
+    `axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) =>
+      violations.map(({ id, nodes }) => id + ': ' + nodes.map(({ html }) => html).join(' ')))`,
+  );
+}
+
 /** Streams of this kind that the scheduler has open. */
 async function streams(platform: Platform): Promise<number> {
   const { text } = await platform.call('/metrics');
@@ -54,14 +66,13 @@ const show = (page: Page, state: 'hidden' | 'visible'): Promise<unknown> =>
 test('ten tabs are live by one stream, and none is open when all are hidden', async ({ platform, world, page }) => {
   const home = await signIn(platform, page);
   const context: BrowserContext = page.context();
-  const others = await Promise.all(
-    Array.from({ length: 9 }, async (_, at) => {
-      const tab = await context.newPage();
-      await tab.goto([home, `${home}/tasks`, `${home}/logs`][at % 3] ?? home);
-      await sees(tab.getByRole('heading', { level: 1 }));
-      return tab;
-    }),
-  );
+  const others: Page[] = [];
+  for (let at = 0; at < 9; at += 1) {
+    const tab = await context.newPage();
+    others.push(tab);
+    await tab.goto([home, `${home}/tasks`, `${home}/logs`][at % 3] ?? home);
+    await sees(tab.getByRole('heading', { level: 1 }));
+  }
   const tabs = [page, ...others];
   for (const [at, tab] of others.entries())
     await sees([row(tab, 'greets'), tab.locator('.tasks > li'), tab.getByText('● live')][at % 3] as Locator);
@@ -100,12 +111,63 @@ test('a browser without shared workers has a stream of its own', async ({ platfo
   await sees(page.locator('.tasks > li', { hasText: called.taskId.slice(0, 8) }));
 });
 
+test('the overview and a deployment show the calls of the hour', async ({ platform, world, page }) => {
+  await platform.invoke(world.hello, { name: 'counted' });
+  const home = await signIn(platform, page);
+  await sees(row(page, 'greets').getByText(/\d+ calls? in the hour, no errors/));
+  await sees(row(page, 'greets').getByRole('img', { name: /calls by five minutes: [\d, ]+/ }));
+  await page.goto(`${home}/d/greets`);
+  await sees(page.getByRole('heading', { name: 'Calls of the last hour' }));
+  await sees(page.getByRole('row', { name: /^ran \d/ }));
+  expect(await axe(page)).toEqual([]);
+});
+
 test('a task is shown as it changes, and lines of it as they come', async ({ platform, world, page }) => {
   const home = await signIn(platform, page);
   const called = await platform.invoke(world.printing, { lines: 2 });
   await page.goto(`${home}/tasks/${called.taskId}`);
   await sees(page.getByText('COMPLETE'));
   await sees(page.locator('.lines').getByText('line 1'));
+});
+
+test('a deployment and a task are found by the keyboard alone, and single keys can be switched off', async ({
+  platform,
+  world,
+  page,
+}) => {
+  const home = await signIn(platform, page);
+  await sees(row(page, 'greets'));
+  const called = await platform.invoke(world.hello, { name: 'found' });
+  await platform.taskIs(called.taskId, 'COMPLETE');
+  await page.keyboard.press('/');
+  const box = page.getByRole('dialog', { name: 'Search' });
+  await page.keyboard.type('gree');
+  await sees(box.getByRole('link', { name: 'greets' }));
+  expect(await axe(page)).toEqual([]);
+  await page.keyboard.press('Enter');
+  await page.waitForURL(`${home}/d/greets`);
+  await page.keyboard.press('Control+k');
+  await page.keyboard.type(called.taskId.slice(0, 8));
+  await sees(box.getByText('task'));
+  await page.keyboard.press('Enter');
+  await page.waitForURL(`${home}/tasks/${called.taskId}`);
+  await box.waitFor({ state: 'detached' });
+  await page.keyboard.press('g');
+  await page.keyboard.press('d');
+  await page.waitForURL(home);
+  await sees(row(page, 'greets'));
+  await page.keyboard.press('j');
+  expect(await page.evaluate('document.activeElement.closest(".rows > li") !== null')).toBe(true);
+  await page.keyboard.press('?');
+  const help = page.getByRole('dialog', { name: 'Keys' });
+  await help.getByRole('button', { name: 'Single keys: on' }).click();
+  await page.keyboard.press('Escape');
+  await help.waitFor({ state: 'detached' });
+  await page.keyboard.press('g');
+  await page.keyboard.press('t');
+  await page.keyboard.press('Control+k');
+  await sees(box);
+  expect(page.url()).toBe(home);
 });
 
 test('a token that is switched off ends the session within seconds', async ({ platform, world: _world, page }) => {

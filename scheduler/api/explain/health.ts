@@ -7,12 +7,15 @@ import { timestampOf } from '#shared/api/fields.ts';
 import { HEALTH_STATES } from '#shared/api/rest/deployment-health.ts';
 import type { HealthRow } from '#shared/api/rest/deployment-health.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
-import type { QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { DeploymentId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { readNamedPool } from '../../control/placement/named-pool-reader.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
+import { BUCKET_MS, noBins, percentileOf } from '../../domain/task-histogram.ts';
 import { poolNameOf } from '../../domain/pools.ts';
 import { startTimeoutMsOf } from '../../domain/start-timeout.ts';
 import type { Target } from '../../domain/stub-config.ts';
+import type { TaskStatistics } from '../../tasks/records/task-stats.ts';
+import type { Db } from '../../stores/store/db.ts';
 import type { CallsOf, RecentCalls } from '../../stores/store/queries/recent-calls.ts';
 import { recentCallsOfMany } from '../../stores/store/queries/recent-calls.ts';
 import { namedVersions } from '../../stores/store/queries/rollouts.ts';
@@ -28,9 +31,11 @@ import type { ExplainParts } from './service.ts';
 
 export interface HealthParts extends Pick<
   ExplainParts,
-  'db' | 'containers' | 'machines' | 'feasibility' | 'tasks' | 'clock' | 'refusalOf'
+  'containers' | 'machines' | 'feasibility' | 'tasks' | 'clock' | 'refusalOf'
 > {
+  readonly db: Db;
   readonly targets: Pick<Targets, 'byQueue' | 'onChange'>;
+  readonly statistics: Pick<TaskStatistics, 'of'>;
   /** The leader's facts about several queues; null: the leader did not answer. */
   readonly scalings: (queues: readonly QueueName[]) => Promise<readonly ExplainedScaling[] | null>;
 }
@@ -100,12 +105,19 @@ export class DeploymentHealth {
 
   async #look(workspaceId: WorkspaceId): Promise<Health> {
     const { clock, db, tasks, targets } = this.#parts;
-    const [names] = await Promise.all([namedVersions(db, workspaceId, MOST_NAMES), tasks.caughtUp()]);
+    const [names] = await Promise.all([
+      namedVersions(db.reads.of(workspaceId), workspaceId, MOST_NAMES),
+      tasks.caughtUp(),
+    ]);
     const queues = names.map(({ row }) => queueNameOf(row.id, row.stubId));
-    const [found, scalings, calls] = await Promise.all([
+    const [found, hours, scalings, calls] = await Promise.all([
       Promise.all(queues.map(async (queue) => await targets.byQueue(queue))),
+      this.#hours(workspaceId),
       this.#scalings(queues),
-      this.#calls(names.map(({ row }, at) => ({ stubId: row.stubId, deploymentId: row.id, queue: queues[at]! }))),
+      this.#calls(
+        workspaceId,
+        names.map(({ row }, at) => ({ stubId: row.stubId, deploymentId: row.id, queue: queues[at]! })),
+      ),
     ]);
     const pools = await this.#pools(workspaceId, found);
     const ended = await Promise.all(calls.map((each) => this.#ended(workspaceId, each)));
@@ -115,11 +127,32 @@ export class DeploymentHealth {
         target: found[at],
         scaling: scalings[at] ?? null,
         ended: ended[at]!,
+        hour: hours.get(name.row.id) ?? NO_HOUR,
         pool: pools.get(poolOf(found[at]))!,
       }),
     );
     const leaderAnswered = scalings.length === queues.length;
     return { rows: rows.toSorted(worstFirst), leaderAnswered, atMs: clock.nowMs() };
+  }
+
+  /** Calls of the last hour, by deployment. */
+  async #hours(workspaceId: WorkspaceId): Promise<ReadonlyMap<DeploymentId, Hour>> {
+    const toMs = this.#parts.clock.nowMs();
+    const fromMs = (Math.floor(toMs / BUCKET_MS) + 1 - BARS) * BUCKET_MS;
+    const { bars, groups } = await this.#parts.statistics.of({ workspaceId, fromMs, toMs }, BUCKET_MS);
+    const hours = new Map<DeploymentId, Hour>();
+    for (const { deploymentId, calls, errors, runs } of groups) {
+      if (deploymentId === null) continue;
+      const own = bars.get(deploymentId);
+      hours.set(deploymentId, {
+        calls,
+        errors,
+        p50_ms: percentileOf(runs, 0.5),
+        p95_ms: percentileOf(runs, 0.95),
+        bars: NO_HOUR.bars.map((_, at) => own?.get(fromMs + at * BUCKET_MS) ?? 0),
+      });
+    }
+    return hours;
   }
 
   /** Fewer than queues: the leader did not answer. */
@@ -128,12 +161,12 @@ export class DeploymentHealth {
     return told.some((some) => some === null) ? [] : told.flatMap((some) => some ?? []);
   }
 
-  async #calls(of: readonly CallsOf[]): Promise<readonly RecentCalls[]> {
+  async #calls(workspaceId: WorkspaceId, of: readonly CallsOf[]): Promise<readonly RecentCalls[]> {
     const sinceMs = this.#parts.clock.nowMs() - RECENT_MS;
     const counted: RecentCalls[] = [];
     // By turns, so that other statements come between.
     for (const some of parts(of, COUNTED_AT_ONCE))
-      counted.push(...(await recentCallsOfMany(this.#parts.db, some, sinceMs)));
+      counted.push(...(await recentCallsOfMany(this.#parts.db.reads.of(workspaceId), some, sinceMs)));
     return counted;
   }
 
@@ -166,7 +199,7 @@ export class DeploymentHealth {
 
   #rowOf({ row, highest }: NamedVersion, facts: RowFacts): HealthRow {
     const { clock, containers, refusalOf } = this.#parts;
-    const { queue, target, scaling, ended, pool } = facts;
+    const { queue, target, scaling, ended, hour, pool } = facts;
     const oneWorker = oneWorkerInsteadOf(containers, queue, target);
     const refusal = (target === undefined ? undefined : refusalOf(target)) ?? '';
     const said = explainDeployment(
@@ -212,16 +245,22 @@ export class DeploymentHealth {
       waiting: scaling?.waiting ?? null,
       running: scaling?.running ?? null,
       calls: failedCallTexts(ended, row.name).section,
+      hour,
       newer: isNewer ? { version: highest.version, rollout: highest.rollout ?? '', why: highest.rolloutWhy } : null,
     };
   }
 }
+
+type Hour = HealthRow['hour'];
+const BARS = 12;
+const NO_HOUR: Hour = { calls: 0, errors: 0, p50_ms: null, p95_ms: null, bars: noBins(BARS) };
 
 interface RowFacts {
   readonly queue: QueueName;
   readonly target: Target | undefined;
   readonly scaling: ExplainedScaling | null;
   readonly ended: CallsThatEnded;
+  readonly hour: Hour;
   readonly pool: NamedPool;
 }
 

@@ -73,6 +73,7 @@ import type { ExternalServers } from './inference/external.ts';
 import type { DiscoveryParts } from './ops/discovery.ts';
 import type { Explains } from './rest/explain.ts';
 import type { DeploymentHealth } from '../explain/health.ts';
+import type { TaskStatistics } from '../../tasks/records/task-stats.ts';
 import type { ModelRouteParts } from './rest/models.ts';
 import type { CreditRouteParts } from './rest/credits.ts';
 import type { ProviderRouteParts } from './rest/providers.ts';
@@ -228,6 +229,7 @@ export interface SurfaceParts {
   readonly logs: LogReads;
   readonly explains: Explains;
   readonly deploymentHealth: Pick<DeploymentHealth, 'of'>;
+  readonly taskStatistics: Pick<TaskStatistics, 'of'>;
   readonly providerAdmin: ProviderRouteParts['providerAdmin'];
   readonly recording: RecordingRouteParts['recording'];
   /** Growth of a pool, as the leader explains it; null: the leader does not answer. */

@@ -11,6 +11,7 @@ import { insertDeliveries } from '../../stores/store/queries/deliveries.ts';
 import type { DeliveryRow, NewDelivery } from '../../stores/store/queries/deliveries.ts';
 import { appendNewEvents, toldEvents } from '../../stores/store/queries/events.ts';
 import { keepInputs } from '../../stores/store/queries/task-inputs.ts';
+import { addTaskStats } from '../../stores/store/queries/task-stats.ts';
 import { taskById, upsertTaskRecordsSaying } from '../../stores/store/queries/tasks.ts';
 import type { TaskRow } from '../../stores/store/queries/tasks.ts';
 import { errorBody } from '../records/recording.ts';
@@ -43,9 +44,9 @@ export interface WrittenRecords {
 }
 
 /**
- * Writes task records and, in the same transaction, the kept inputs of tasks that are over now, a delivery for each of
- * them that has a callback, and the events of the changes. So a process that dies leaves all or none. Events are of
- * tasks whose row is now as given.
+ * Writes task records and, in the same transaction, the kept inputs and the sums of tasks that are over now, a delivery
+ * for each of them that has a callback, and the events of the changes. So a process that dies leaves all or none.
+ * Events are of tasks whose row is now as given.
  * @param changes - all changes that the records are the newest of
  */
 export async function writeRecords(
@@ -66,6 +67,11 @@ export async function writeRecords(
       return url === undefined ? [] : [deliveryOf(record, url)];
     });
     if (deliveries.length > 0) await insertDeliveries(tx, deliveries);
+    // A final row is written once, so each end is counted once. A late COMPLETE counts beside the end that it replaces.
+    await addTaskStats(
+      tx,
+      ended.filter((record) => written.has(record.taskId)),
+    );
     // The tasks' rows are locked, so nobody else tells these events meanwhile. A task whose row is new has no events:
     // they are written with its row, or after it.
     const known = [...written].filter(([, { isNew }]) => !isNew);

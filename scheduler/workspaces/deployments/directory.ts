@@ -8,11 +8,13 @@ import { appById, appsByIds, pageOfApps } from '../../stores/store/queries/apps.
 import type { AppRow } from '../../stores/store/queries/apps.ts';
 import { deploymentById, hasDeployment, latestDeploymentsOfApps } from '../../stores/store/queries/deployments.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
-import { endedContainers, machinesOfContainers } from '../../stores/store/queries/containers.ts';
+import { containerByEnd, endedContainers, machinesOfContainers } from '../../stores/store/queries/containers.ts';
 import type { ContainerRow, EndedFilter } from '../../stores/store/queries/containers.ts';
 import { mayKnowMachine } from '../../stores/store/queries/machines.ts';
 import { objectById } from '../../stores/store/queries/objects.ts';
 import { servingAmong, servingIds } from '../../stores/store/queries/rollouts.ts';
+import { idsFrom, namesWith } from '../../stores/store/queries/search.ts';
+import type { Found } from '../../stores/store/queries/search.ts';
 import { latestStubsOfApps, stubById } from '../../stores/store/queries/stubs.ts';
 import type { StubRow } from '../../stores/store/queries/stubs.ts';
 import { workspaceById } from '../../stores/store/queries/workspaces.ts';
@@ -24,6 +26,9 @@ const MAX_STUBS = 2_000;
 const MAX_WORKSPACES = 1_000;
 /** Most look-ups at a time for one list. */
 const AT_ONCE = 20;
+const MOST_FOUND = 20;
+/** End of a container's id, as lists show it. */
+const END_OF_ID = /^[0-9a-f]{4,8}$/;
 
 export class Directory {
   readonly #db: Pick<Db, 'query' | 'reads'>;
@@ -134,6 +139,22 @@ export class Directory {
   /** Containers that ended, as far as their rows are kept; those that were made last first. */
   endedContainers(filter: EndedFilter): Promise<readonly ContainerRow[]> {
     return endedContainers(this.#db.reads.of(filter.workspaceId), filter);
+  }
+
+  /** Things that a person looks for, 20 at most: those named so first, else by an id. */
+  async search(workspaceId: WorkspaceId, text: string): Promise<readonly Found[]> {
+    const db = this.#db.reads.of(workspaceId);
+    const id = text.toLowerCase();
+    const isStart = /^[a-z]*-?[0-9a-f][0-9a-f-]{5,}$/.test(id);
+    const [named, started, ended] = await Promise.all([
+      namesWith(db, workspaceId, text, MOST_FOUND),
+      isStart ? idsFrom(db, workspaceId, id, MOST_FOUND) : [],
+      END_OF_ID.test(id) ? containerByEnd(db, workspaceId, id) : undefined,
+    ]);
+    const byEnd: readonly Found[] =
+      ended === undefined ? [] : [{ kind: 'container', id: ended.id, name: '', detail: ended.state }];
+    const all = new Map([...named, ...started, ...byEnd].map((one) => [one.id, one]));
+    return [...all.values()].slice(0, MOST_FOUND);
   }
 
   /** The machine where each container was last, as far as their rows are kept. */

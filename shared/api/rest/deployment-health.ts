@@ -48,6 +48,16 @@ export const HealthRow = Type.Object({
   waiting: nullable(Count('calls that wait')),
   running: nullable(Count('calls that run')),
   calls: ExplainedCalls,
+  hour: Type.Object(
+    {
+      calls: Count(),
+      errors: Count('of them: ERROR, TIMEOUT or EXPIRED'),
+      p50_ms: nullable(Type.Number({ description: 'half of the runs took at most this; null: none ran' })),
+      p95_ms: nullable(Type.Number()),
+      bars: Type.Array(Count(), { description: 'calls of twelve times five minutes, the oldest first' }),
+    },
+    { description: 'calls of this version that ended within the hour' },
+  ),
   newer: nullable(
     Type.Object({
       version: Count(),

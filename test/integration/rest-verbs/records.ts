@@ -220,6 +220,25 @@ export function recordVerbs(parts: RestParts): readonly Verb[] {
       malformed: { line: 'GET /events/{ws}/stream?seq_num=x' },
     },
     {
+      name: 'GET /search/{ws}',
+      line: (id) => `GET /search/${id}?q=anything`,
+      make: ownId,
+      ok: { data: [] },
+      unknown: { status: 401 },
+      malformed: { line: 'GET /search/{ws}?q=' },
+    },
+    ...[
+      ['task-stats', 'start=yesterday'],
+      ['overview', 'range=1d'],
+    ].map(([thing, bad]): Verb => ({
+      name: `GET /${thing}/{ws}`,
+      line: (id) => `GET /${thing}/${id}`,
+      make: ownId,
+      ok: { status: 200 },
+      unknown: { status: 401 },
+      malformed: { line: `GET /${thing}/{ws}?${bad}` },
+    })),
+    {
       name: 'GET /live/{ws}',
       line: (id) => `GET /live/${id}?topics=overview&wait=0`,
       make: ownId,

@@ -23,11 +23,12 @@ export interface TopicRule {
 
 /** Topics by the words before `:`. A new one is a line here. */
 export const LIVE_TOPICS: Readonly<Record<string, TopicRule>> = {
-  overview: { route: 'GET /deployment-health/{ws}', query: 'limit=200', paceMs: 1_000 },
+  overview: { route: 'GET /deployment-health/{ws}', query: 'limit=200', paceMs: 2_000 },
   deployment: { route: 'GET /explain/{ws}/{id}', param: 'id', paceMs: 1_000, steady: withoutClock },
   explain: { route: 'GET /explain/{ws}/{id}', param: 'id', paceMs: 1_000, steady: withoutClock },
   task: { route: 'GET /task/{ws}/{taskId}', param: 'taskId' },
   tasks: { route: 'GET /task-summary/{ws}', paceMs: 2_000 },
+  stats: { route: 'GET /task-stats/{ws}', paceMs: 5_000, steady: withoutRange },
   logs: { route: 'GET /logs/{ws}/stream' },
 };
 
@@ -36,6 +37,11 @@ function withoutClock(answer: Readonly<Record<string, unknown>>): unknown {
   const { scaling } = answer as { readonly scaling?: { readonly decision?: object } | null };
   if (scaling === undefined || scaling === null) return answer;
   return { ...answer, scaling: { ...scaling, decision: { ...scaling.decision, at: null, until: null } } };
+}
+
+/** Statistics end now. */
+function withoutRange(answer: Readonly<Record<string, unknown>>): unknown {
+  return { ...answer, start: null, end: null };
 }
 
 /** A topic as a stream named it. */

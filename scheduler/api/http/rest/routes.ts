@@ -51,6 +51,7 @@ import { preemptContainer } from './preemptions.ts';
 import type { PreemptionRouteParts } from './preemptions.ts';
 import { recordingRoutes } from './recordings.ts';
 import type { RecordingRouteParts } from './recordings.ts';
+import { searchRoute } from './search.ts';
 import { secretRoutes } from './secrets.ts';
 import { sessionRoutes } from './session.ts';
 import type { SessionRouteParts } from './session.ts';
@@ -65,6 +66,8 @@ import { subscribeTask } from './subscribe.ts';
 import { taskBulkRoutes } from './task-bulk.ts';
 import { cancelTasks, listTasks, listTaskSummaries, readTask } from './tasks.ts';
 import type { TaskRouteParts } from './tasks.ts';
+import { overviewRoute, taskStatsRoute } from './task-stats.ts';
+import type { TaskStatsParts } from './task-stats.ts';
 import { tokenRoutes } from './tokens.ts';
 import { volumeRoutes } from './volumes.ts';
 import type { VolumeRouteParts } from './volumes.ts';
@@ -113,6 +116,7 @@ export interface RestRouteParts
   readonly liveLogs: LogStreamParts['liveLogs'];
   readonly explains: Explains;
   readonly deploymentHealth: Pick<DeploymentHealth, 'of'>;
+  readonly taskStatistics: TaskStatsParts['taskStatistics'];
   readonly secrets: Secrets;
   readonly tokenAdmin: TokenAdmin;
   readonly sharedState: SharedState;
@@ -142,6 +146,9 @@ export function restRoutes(parts: RestRouteParts): readonly RestRoute[] {
     ...taskBulkRoutes(parts),
     subscribeTask(parts),
     liveRoute(parts, () => all),
+    taskStatsRoute(parts),
+    overviewRoute(parts),
+    searchRoute(parts.directory),
     ...eventRoutes(parts),
     listContainers(parts.containers, parts.directory),
     listEndedContainers(parts.directory),

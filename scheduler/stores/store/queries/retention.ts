@@ -22,6 +22,7 @@ export type PrunedTable =
   | 'idempotency_keys'
   | 'console_sessions'
   | 'workspace_usage'
+  | 'task_stats'
   | 'shared_entries'
   | 'task_outputs'
   | 'task_inputs'
@@ -77,6 +78,9 @@ export const PRUNE: Readonly<Record<PrunedTable, string>> = {
     ))`,
   workspace_usage: `delete from workspace_usage where ctid = any (array(
       select ctid from workspace_usage where day < $1::timestamptz::date order by day limit $2 for update skip locked
+    ))`,
+  task_stats: `delete from task_stats where ctid = any (array(
+      select ctid from task_stats where bucket < $1 order by bucket limit $2 for update skip locked
     ))`,
   shared_entries: `delete from shared_entries where ctid = any (array(
       select ctid from shared_entries where expires_at < $1 order by expires_at limit $2 for update skip locked
@@ -155,6 +159,7 @@ export async function deleteEndedBefore(
     | 'idempotency_keys'
     | 'console_sessions'
     | 'workspace_usage'
+    | 'task_stats'
     | 'shared_entries'
     | 'task_outputs'
     | 'deployments'
@@ -246,6 +251,7 @@ export const OLDEST: Readonly<Record<PrunedTable, string>> = {
   stubs: 'select touched_at as at from stubs order by touched_at limit 1',
   ...ofSamples((table, step) => `select at from ${table} where step = ${step} order by at limit 1`),
   // A day counts as old only when it is over in every time zone.
+  task_stats: 'select bucket as at from task_stats order by bucket limit 1',
   workspace_usage: "select day::timestamptz + interval '2 days' as at from workspace_usage order by day limit 1",
   events: `select head.stored_at as at from event_counters c cross join lateral (
     select stored_at from events where workspace_id = c.workspace_id order by seq limit 1) head order by 1 limit 1`,

@@ -25,6 +25,7 @@ export const BATCHED = {
   deferred_calls: OWN,
   containers: OWN,
   workspace_usage: OWN,
+  task_stats: OWN,
   webhooks: OWN,
   models: OWN,
   stacks: OWN,
