@@ -4,7 +4,7 @@ import type { Command } from 'commander';
 const GROUPS: Readonly<Record<string, readonly string[]>> = {
   'Begin:': ['up', 'login', 'logout', 'init', 'context', 'console', 'completion', 'version'],
   'Apps:': ['serve', 'deploy', 'run', 'prepare', 'invoke', 'deployment', 'image', 'model', 'stack'],
-  'Look:': ['status', 'top', 'explain', 'logs', 'events', 'metrics', 'usage', 'task', 'container'],
+  'Look:': ['status', 'top', 'explain', 'waiting', 'alerts', 'logs', 'events', 'metrics', 'usage', 'task', 'container'],
   'Data:': ['volume', 'secret', 'map', 'queue', 'webhook', 'registry'],
   'Machines:': ['machine', 'enrol-token', 'worker', 'pool', 'provider'],
   'Access:': ['token', 'workspace', 'share', 'credit', 'audit', 'key', 'settings', 'record'],

@@ -3,6 +3,7 @@
 import { Option } from 'commander';
 import type { Command } from 'commander';
 import { USER_DATA_KINDS } from '#shared/user-data.ts';
+import { usageError } from './errors.ts';
 import type { UpgradeFlags } from './commands/machine-upgrade.ts';
 import type { Invocation } from './commands/run.ts';
 import type { DrainFlags, EnrolTokenFlags, PoolFlags, PoolOwnerFlags } from './flags.ts';
@@ -104,14 +105,17 @@ const collected = (value: string, before: readonly string[]): readonly string[] 
 function addMachineGpu(machine: Command, invocation: () => Invocation): void {
   const gpu = command(machine, 'gpu', 'Look at the GPUs of a machine; take one out of service and back');
   examples(
-    command(gpu, 'list', 'List the GPUs of a machine, with their state and why').argument(
-      '<machine>',
-      'as `machine list` shows it',
-    ),
+    command(gpu, 'list', 'List the GPUs of a machine with their state and why, or those of all with their use')
+      .argument('[machine]', 'as `machine list` shows it; absent: the GPUs of all machines')
+      .option('--pool <name>', 'of all machines of that pool'),
+    'machine gpu list',
+    'machine gpu list --pool h100',
     'machine gpu list 1f2e3d4c',
-  ).action(async (id: string) => {
-    const { runMachineGpuList } = await import('./commands/machine-gpu.ts');
-    await runMachineGpuList(id, invocation());
+  ).action(async (id: string | undefined, { pool }: { readonly pool?: string }) => {
+    const { runGpuMap, runMachineGpuList } = await import('./commands/machine-gpu.ts');
+    if (id !== undefined && pool !== undefined)
+      throw usageError('--pool is for the GPUs of all its machines: leave the machine out');
+    await (id === undefined ? runGpuMap(pool, invocation()) : runMachineGpuList(id, invocation()));
   });
   for (const [action, what] of [
     ['exclude', 'Give a GPU to nobody until it is returned, over reboots; what runs on it goes on'],

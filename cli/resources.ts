@@ -23,7 +23,7 @@ import { addContainerPrograms } from './container-resources.ts';
 import { addCredit, addUsage } from './credit-resources.ts';
 import { addImageCommands } from './images.ts';
 import { addRegistryCommands } from './registries.ts';
-import { addShare } from './share-resources.ts';
+import { addAlerts, addShare, addWaiting } from './share-resources.ts';
 import { addRecord, addSimulate, addTrace } from './simulation-resources.ts';
 import { addEnrolToken, addMachine, addPool, addProvider, addWorker } from './machine-resources.ts';
 import { addMetrics } from './metric-resources.ts';
@@ -49,6 +49,8 @@ export function addResourceCommands(
   addProvider(program, invocation, setExitCode);
   addWorkspace(program, invocation);
   addShare(program, invocation);
+  addWaiting(program, invocation);
+  addAlerts(program, invocation);
   addToken(program, invocation);
   addAudit(program, invocation);
   addCredit(program, invocation);

@@ -1,13 +1,14 @@
 // The console's first script: signs in, then shows the screen that the address names. A person without a session is led
 // to the sign-in, and back to where the address led.
 import { render } from 'preact';
+import lazy from 'preact-iso/lazy';
 import { LocationProvider, Route, Router, useLocation, useRoute } from 'preact-iso/router';
 import { useEffect, useState } from 'preact/hooks';
 import type { FunctionComponent } from 'preact';
 import { ApiError, root } from './api/client.ts';
 import { look, may, segmentOf, signedIn, workspaceAt } from './api/session.ts';
 import { Failure, Skeleton } from './parts/notices.tsx';
-import { Shell, firstPath, homeOf } from './parts/shell.tsx';
+import { firstPath, fleetPlaces, homeOf, Shell } from './parts/shell.tsx';
 import { shownText } from './parts/hostile.ts';
 import { Deployment } from './screens/deployment.tsx';
 import { Enter } from './screens/enter.tsx';
@@ -79,6 +80,33 @@ const FURTHER = PLACES.map(({ title, path, Screen, isShown }) => ({
   Page: inWorkspace<never>(Screen, () => title, isShown),
 }));
 
+const Fleet = lazy(() => import('./screens/fleet/fleet.tsx'));
+
+/** A screen of the whole installation, in the frame. */
+function FleetPage() {
+  const { screen = '', id = '' } = useRoute().params;
+  const place = fleetPlaces().find(({ path }) => path === screen);
+  const own = signedIn.value?.facts.workspace;
+  useEffect(() => {
+    document.title = `${place?.title ?? 'Fleet'} · Longshore`;
+  }, [place]);
+  return (
+    <Shell segment={own === undefined ? '' : segmentOf(own)}>
+      {place === undefined ? (
+        <>
+          <h1>Not for this token</h1>
+          <p class="notice bad" role="alert">
+            The screens of the fleet are for administrators. Sign in with such a token:{' '}
+            <code>longshore console --context NAME</code>.
+          </p>
+        </>
+      ) : (
+        <Fleet screen={screen} id={id} />
+      )}
+    </Shell>
+  );
+}
+
 /** Leads from the first address to the own workspace's first screen that the token may see, or to the sign-in. */
 function Start() {
   const { route } = useLocation();
@@ -120,6 +148,7 @@ function Screens() {
       {FURTHER.map(({ path, Page }) => (
         <Route key={path} path={`${root}/w/:workspace${path}`} component={Page} />
       ))}
+      <Route path={`${root}/fleet/:screen/:id?`} component={FleetPage} />
       <Route default component={NoPage} />
     </Router>
   );

@@ -12,6 +12,7 @@ import { openClusterState } from './compose/cluster-state.ts';
 import { openDeferredCalls } from './compose/deferred-calls.ts';
 import { openDeployments } from './compose/deployments.ts';
 import { openEventWebhooks } from './compose/event-webhooks.ts';
+import { WaitingReads } from './api/explain/waiting.ts';
 import { openExplain } from './compose/explain.ts';
 import { registerGauges } from './compose/gauges.ts';
 import { infrastructureOf } from './compose/infrastructure.ts';
@@ -236,6 +237,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     recording: (request) => relay.recording(request),
     shareRows: (workspaceId) => relay.shares(workspaceId),
     reservations: () => relay.reservations(),
+    waiting: new WaitingReads((workspaceId) => relay.waiting(workspaceId), infrastructure.clock),
     noticeMs: () => settingParts.sharing.noticeMs,
     runtimeSettings: settingParts.runtimeSettings,
     webhooks,

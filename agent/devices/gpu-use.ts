@@ -1,5 +1,5 @@
-/** GPU use of one container, from the tool's last sample of each device. Pure. */
-import type { GpuUse } from '#shared/protocol/generated/messages.ts';
+/** GPU use of one container, and of each device, from the tool's last sample of each device. Pure. */
+import type { DeviceSample, GpuUse } from '#shared/protocol/generated/messages.ts';
 import type { Device } from './device-table.ts';
 
 /**
@@ -22,6 +22,20 @@ export function gpuUseOf(devices: readonly (Device | undefined)[]): GpuUse | und
     ...(powerWatts === undefined ? {} : { powerWatts }),
   };
 }
+
+/** Samples of devices, for the scheduler. A MIG slice has its memory at the most. */
+export const deviceSamples = (devices: readonly Device[]): DeviceSample[] =>
+  devices.map(({ uuid, sample, usedMib }) => {
+    const { utilizationRatio, memoryUsedBytes, powerWatts, temperatureCelsius } = sample ?? {};
+    const used = memoryUsedBytes ?? (usedMib === undefined ? undefined : usedMib * 1024 * 1024);
+    return {
+      uuid,
+      ...(utilizationRatio === undefined ? {} : { utilizationPermille: Math.round(utilizationRatio * 1000) }),
+      ...(used === undefined ? {} : { memoryUsedBytes: used }),
+      ...(powerWatts === undefined ? {} : { powerWatts: Math.round(powerWatts) }),
+      ...(temperatureCelsius === undefined ? {} : { temperatureCelsius: Math.round(temperatureCelsius) }),
+    };
+  });
 
 function sumOf(
   devices: readonly (Device | undefined)[],

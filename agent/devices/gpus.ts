@@ -9,7 +9,7 @@ import { sleep } from '#shared/backoff.ts';
 import type { GpuAction } from '#shared/domain/gpus.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
-import type { Gpu, GpuUse } from '#shared/protocol/generated/messages.ts';
+import type { DeviceSample, Gpu, GpuUse } from '#shared/protocol/generated/messages.ts';
 import type { Conditions } from '../telemetry/conditions.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
 import type { AccessParts } from './access.ts';
@@ -17,11 +17,11 @@ import { Access } from './access.ts';
 import { DeviceOrders } from './device-orders.ts';
 import type { DeviceOrdersParts } from './device-orders.ts';
 import { DeviceTable } from './device-table.ts';
-import type { Device } from './device-table.ts';
+import type { Device, GpuSample } from './device-table.ts';
 import { DriverErrors } from './driver-errors.ts';
 import type { GpuError } from './driver-errors.ts';
 import { FreeProof } from './free-proof.ts';
-import { gpuUseOf } from './gpu-use.ts';
+import { deviceSamples, gpuUseOf } from './gpu-use.ts';
 import { conflicts } from './leases.ts';
 import type { LeaseOwner, LeaseRefusal } from './leases.ts';
 import type { NvidiaSmi } from './nvidia-smi.ts';
@@ -87,6 +87,8 @@ export class Gpus {
   readonly #noted = new Listeners<[string, string]>();
   readonly #abort = new AbortController();
   readonly #tasks: Promise<void>[] = [];
+  /** Samples that `newSamples` has told. */
+  #told: ReadonlyMap<string, GpuSample> = new Map();
   /** Count of faults: an answer of the tool is outdated when a fault came after its question. */
   #faults = 0;
   /** Devices that went out of service with the first look, before the journal was read. */
@@ -262,6 +264,17 @@ export class Gpus {
   /** Summed use of these devices as of the last look, without a call of the tool; undefined when there are none. */
   useOf(gpuUuids: readonly string[]): GpuUse | undefined {
     return gpuUseOf(gpuUuids.map((uuid) => this.#table.get(uuid)));
+  }
+
+  /** Samples of all devices since the last call; empty: the tool was not asked meanwhile. */
+  newSamples(): DeviceSample[] {
+    const devices = this.#table.all();
+    const isNew = devices.some(({ uuid, sample }) => sample !== undefined && this.#told.get(uuid) !== sample);
+    if (!isNew) return [];
+    this.#told = new Map(
+      devices.flatMap(({ uuid, sample }) => (sample === undefined ? [] : [[uuid, sample] as const])),
+    );
+    return deviceSamples(devices);
   }
 
   #tellConditions(): void {

@@ -17,7 +17,7 @@ const SAMPLE_MS = 5_000;
 export interface SamplingParts {
   readonly runtime: Pick<ContainerRuntime, 'pidOf'>;
   readonly agentState: Pick<AgentState, 'running' | 'volumesMounted'>;
-  readonly gpus: Pick<Gpus, 'useOf'>;
+  readonly gpus: Pick<Gpus, 'useOf' | 'newSamples'>;
   readonly volumes: Pick<Volumes, 'down'>;
   readonly containerDisks: Pick<ContainerDisks, 'usedBy' | 'limitBytes'>;
   readonly archives: Pick<Archives, 'bytes'>;
@@ -29,8 +29,8 @@ export interface SamplingParts {
 
 /**
  * Every five seconds, reports the resource use of the containers and of the machine to the scheduler, and the number of
- * mounted volumes to the metrics page. GPU numbers are those of the last look (every 30 s): no sample calls the
- * driver's tool.
+ * mounted volumes to the metrics page. GPU numbers are those of the last look (every 30 s), and each GPU's own are sent
+ * once after it: no sample calls the driver's tool.
  * @returns a function that stops it
  */
 export function startSampling(parts: SamplingParts): () => Promise<void> {
@@ -51,8 +51,9 @@ export function startSampling(parts: SamplingParts): () => Promise<void> {
       diskLimitBytes: containerDisks.limitBytes,
     }));
     const machine = hostUse.sample(parts.disks.reading);
-    if (containers.length > 0 || machine !== null)
-      parts.send({ samples: { sampledAtMs: Date.now(), containers, machine } });
+    const devices = gpus.newSamples();
+    if (containers.length > 0 || machine !== null || devices.length > 0)
+      parts.send({ samples: { sampledAtMs: Date.now(), containers, machine, devices } });
   };
   const running = repeat(SAMPLE_MS, abort.signal, round, (error) => log.warn({ err: error }, 'containers not sampled'));
   return async () => {

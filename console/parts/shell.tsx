@@ -22,11 +22,29 @@ const FIRST: readonly Omit<Place, 'Screen'>[] = [
 /** The first screen that the token may see. */
 export const firstPath = (): string => [...FIRST, ...PLACES].find(({ isShown }) => isShown())?.path ?? '';
 
+interface FleetPlace {
+  readonly title: string;
+  readonly path: string;
+  readonly right: string;
+}
+/** Screens of the whole installation, for administrators. */
+const FLEET: readonly FleetPlace[] = [
+  { title: 'GPU map', path: 'gpus', right: 'GET /gpu' },
+  { title: 'Machines', path: 'machines', right: 'GET /gateway/machines' },
+  { title: 'Waiting', path: 'waiting', right: 'GET /waiting' },
+  { title: 'Pools', path: 'pools', right: 'GET /gateway/pools' },
+  { title: 'Workspaces', path: 'workspaces', right: 'GET /workspace' },
+  { title: 'Alerts', path: 'alerts', right: 'GET /alerts' },
+  { title: 'Audit', path: 'audit', right: 'GET /events/{ws}/history' },
+];
+export const fleetPlaces = (): readonly FleetPlace[] =>
+  signedIn.value?.facts.is_admin === true ? FLEET.filter(({ right }) => may(right)) : [];
+
 /** The address of a workspace's screens. */
 export const homeOf = (segment: string): string => `${root}/w/${encodeURIComponent(segment)}`;
 
 export function Shell({ segment, children }: { readonly segment: string; readonly children: ComponentChildren }) {
-  const { route } = useLocation();
+  const { path, route } = useLocation();
   const own = signedIn.value?.facts.workspace;
   const shown = workspaceAt(segment);
   const home = homeOf(segment);
@@ -67,6 +85,19 @@ export function Shell({ segment, children }: { readonly segment: string; readonl
           <span class="workspace">{shownText(shown?.name ?? segment)}</span>
         )}
         <Navigation home={home} />
+        {fleetPlaces().length === 0 ? null : (
+          <nav class="fleet" aria-label="Fleet">
+            {fleetPlaces().map((place) => {
+              const href = `${root}/fleet/${place.path}`;
+              const isHere = path === href || path.startsWith(`${href}/`);
+              return (
+                <a key={place.path} href={href} {...(isHere ? { 'aria-current': 'page' as const } : {})}>
+                  {place.title}
+                </a>
+              );
+            })}
+          </nav>
+        )}
         <span class="tools">
           {shown === undefined ? null : <Search workspaceId={shown.id} home={home} />}
           <button

@@ -6,6 +6,7 @@ import type { LinksParts } from '../fleet/links.ts';
 import { Links } from '../fleet/links.ts';
 import { MachinePages } from '../fleet/machine-pages.ts';
 import { SESSION_SETTINGS } from '../fleet/session-settings.ts';
+import { DeviceUses } from '../fleet/device-use.ts';
 import { Usage } from '../fleet/usage.ts';
 import { StartProgress } from '../fleet/containers/start-progress.ts';
 import { issueCredential } from '../fleet/containers/credentials.ts';
@@ -45,6 +46,7 @@ export interface LinkParts {
   readonly links: Links;
   readonly logs: LogSink;
   readonly usage: Usage;
+  readonly deviceUses: DeviceUses;
   readonly pages: MachinePages;
   readonly images: ImageOrders;
 }
@@ -52,7 +54,10 @@ export interface LinkParts {
 /** Parts of other rooms, and questions to them, that the links need. */
 export interface LinkNeeds
   extends
-    Omit<LinksParts, 'usage' | 'pages' | 'logs' | 'credentials' | 'secretsOf' | 'images' | 'progress' | 'server'>,
+    Omit<
+      LinksParts,
+      'usage' | 'deviceUses' | 'pages' | 'logs' | 'credentials' | 'secretsOf' | 'images' | 'progress' | 'server'
+    >,
     Pick<Infrastructure, 'db' | 'keys'>,
     Pick<Identity, 'installation' | 'secrets'>,
     Pick<ClusterState, 'bus' | 'isAlone' | 'joining' | 'enrolment' | 'hostIdentities'>,
@@ -73,6 +78,7 @@ export interface LinkNeeds
 /** Builds the links; `wireLinks` connects them. */
 export function buildLinks({ redis, keys, bus, isAlone, installation, secrets, ...needs }: LinkNeeds): LinkParts {
   const usage = new Usage({ ...needs, redis: isAlone ? undefined : redis, keyOf: keys.usage });
+  const deviceUses = new DeviceUses({ ...needs, redis: isAlone ? undefined : redis, keyOf: keys.deviceUse });
   const pages = new MachinePages({ bus, channel: keys.pagesChannel, machines: needs.machines });
   const images = new ImageOrders({
     ...needs,
@@ -85,6 +91,7 @@ export function buildLinks({ redis, keys, bus, isAlone, installation, secrets, .
   const links = new Links({
     ...needs,
     usage,
+    deviceUses,
     pages,
     logs,
     images,
@@ -93,7 +100,7 @@ export function buildLinks({ redis, keys, bus, isAlone, installation, secrets, .
     secretsOf: (workspaceId, names) => secrets.valuesOf(workspaceId, names),
     server: installation.server,
   });
-  return { links, logs, usage, pages, images };
+  return { links, logs, usage, deviceUses, pages, images };
 }
 
 export function openLinks({ infrastructure, identity, clusterState, ...setup }: LinksSetup): LinkParts {

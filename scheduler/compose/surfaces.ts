@@ -21,6 +21,8 @@ import { useOf } from '../control/placement/snapshot.ts';
 import { totalOf } from '../stores/queues/task-queues.ts';
 import { ContainerCalls } from '../api/http/container-calls.ts';
 import { issueCredential } from '../fleet/containers/credentials.ts';
+import { Alerts } from '../api/explain/alerts.ts';
+import { GpuMap } from '../fleet/gpu-map.ts';
 import type { ConsoleSessions } from '../workspaces/identity/console-sessions.ts';
 import type { TokenAdmin } from '../workspaces/identity/token-admin.ts';
 import type { Tokens } from '../workspaces/identity/tokens.ts';
@@ -78,6 +80,7 @@ export interface SurfacesSetup extends Pick<
   | 'runtimeSettings'
   | 'shareRows'
   | 'reservations'
+  | 'waiting'
   | 'noticeMs'
 > {
   readonly infrastructure: Infrastructure;
@@ -122,7 +125,8 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
   const { db, general, clock, log, registry, settings } = infrastructure;
   const { sealer, installation, limits, shares, rates, refusals, tenants, secrets } = identity;
   const { containers, machines, joining, enrolment, presence, feasibility } = clusterState;
-  const { links, usage, pages, images } = linkParts;
+  const { links, usage, deviceUses, pages, images } = linkParts;
+  const gpuMap = new GpuMap({ machines, containers, deviceUses, clock });
   return createSurfaces({
     ...services,
     submissions: taskParts.submissions,
@@ -147,6 +151,8 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     ...(certificate === undefined ? {} : { certificate }),
     clock,
     usage,
+    gpuMap,
+    alerts: new Alerts({ machines, workers: services.workers, gpuMap, waiting: services.waiting, clock }),
     discovery: { machines, pages, replicas: () => presence.addresses },
     deploymentEffects: deploymentStops,
     images,

@@ -8,6 +8,7 @@ import type { Drains } from '../fleet/drains.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { Workers } from '../fleet/workers.ts';
 import { readRevoke } from '../replicas/outcome-messages.ts';
+import { lookAtWaiting } from '../api/explain/waiting.ts';
 import type { ProvisioningLoop } from '../control/provisioning/loop.ts';
 import { offersOf } from '../control/provisioning/offers.ts';
 import type { FeasibilityCheck } from '../control/placement/feasibility-check.ts';
@@ -93,6 +94,8 @@ export function wire(parts: Wired): void {
   parts.relay.onAskedToRecord((request) => scaling.recordings.answer(request));
   parts.relay.onAskedOfShares((workspaceId) => scaling.placer.shareReport(workspaceId));
   parts.relay.onAskedOfReservations(() => scaling.placer.reservations());
+  const waitingParts = { ...clusterState, ...parts.infrastructure, ...scaling, provisioning: parts.provisioning };
+  parts.relay.onAskedOfWaiting((workspaceId) => lookAtWaiting(waitingParts, workspaceId));
   parts.settingParts.sharing.onChange((sharing) => scaling.placer.setSharing(sharing));
   clusterState.leader.onChange(({ kind }) => void scaling.recordings.leads(kind === 'leading'));
 }

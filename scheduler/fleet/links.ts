@@ -51,6 +51,7 @@ import type { CodeCall } from './code-stream.ts';
 import { grpcError } from './grpc-errors.ts';
 import type { Machine } from './machine.ts';
 import type { Machines } from './machines.ts';
+import type { DeviceUses } from './device-use.ts';
 import type { Usage } from './usage.ts';
 import type { FleetMetrics } from './metrics.ts';
 import { isNewOrder } from './orders.ts';
@@ -77,6 +78,7 @@ export interface LinksParts {
   readonly tokenOf: SessionParts['tokenOf'];
   readonly noticeMs: SessionParts['noticeMs'];
   readonly usage: Usage;
+  readonly deviceUses: DeviceUses;
   readonly pages: { delivered(machineId: MachineId, requestId: string, page: Uint8Array): boolean };
   readonly images: Pick<ImageOrders, 'pull' | 'prepared'>;
   readonly openObject: (objectId: string) => Promise<NodeJS.ReadableStream | undefined>;
@@ -312,6 +314,7 @@ export class Links {
       onRunning: (entry, slots) => this.#running(entry, slots),
       onSamples: (samples) => {
         this.#parts.usage.heard(machineId, samples);
+        this.#parts.deviceUses.heard(machineId, samples);
         this.#parts.progress.sampled(samples);
         this.#sampled.tell(machineId, samples);
       },
@@ -377,6 +380,7 @@ export class Links {
     if (connection?.session !== session) return;
     this.#connections.delete(session.machineId);
     this.#parts.usage.forget(session.machineId);
+    this.#parts.deviceUses.forget(session.machineId);
     connection.tasks?.close();
     this.#parts.slots.setLink(session.machineId, undefined);
     this.#parts.metrics.sessions.set({ protocol: '1' }, this.#connections.size);

@@ -17,7 +17,7 @@ export const CHROMIUM_ARGUMENTS = [
 ];
 
 /** Starts Chromium; names below `localhost` lead to this machine. */
-async function startBrowser(): Promise<Browser> {
+export async function startBrowser(): Promise<Browser> {
   const executablePath = findProgram('chromium') ?? findProgram('google-chrome');
   if (executablePath === undefined) throw missingService('Chromium');
   return chromium.launch({ executablePath, args: CHROMIUM_ARGUMENTS });

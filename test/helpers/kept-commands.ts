@@ -187,6 +187,8 @@ export const NOT_KEPT: Readonly<Record<string, string>> = {
   'machine gpu return': 'needs a machine with GPUs: test/unit/operations/machine-gpus.test.ts',
   'machine gpu reset': 'needs a machine with GPUs: test/unit/operations/machine-gpus.test.ts',
   'machine gpu forget': 'needs a machine with GPUs: test/unit/operations/machine-gpus.test.ts',
+  alerts: 'what is wrong depends on the machine of the test: test/integration/alerts.test.ts',
+  waiting: 'what waits depends on other outputs: test/integration/waiting.test.ts',
   'task rerun': 'starts tasks, which other outputs would count: test/integration/task-inputs.test.ts',
   'deployment queue show': 'needs tasks with keys: test/integration/flow-routes.test.ts',
   'deployment queue pause': 'changes queues of other outputs: test/integration/flow-routes.test.ts',

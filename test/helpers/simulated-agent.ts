@@ -20,7 +20,9 @@ import type {
   ControlFromAgent,
   ControlToAgent__Output,
   Desired__Output,
+  DeviceSample,
   GatewayResponse__Output,
+  Gpu,
   Hello,
   JoinResponse__Output,
   ObservedContainer,
@@ -51,7 +53,7 @@ export interface SimulatedAgentOptions {
   readonly handle?: SimulatedHandler;
   readonly cpuMillicores?: number;
   readonly memoryBytes?: number;
-  readonly gpus?: readonly { readonly uuid: string; readonly model: string; readonly memoryBytes: number }[];
+  readonly gpus?: readonly (Gpu & { readonly uuid: string; readonly model: string; readonly memoryBytes: number })[];
   /** Drivers of volumes beside `local`. */
   readonly volumeDrivers?: readonly string[];
   /** Pythons of base images that the machine has or can make; absent: it pulls them. */
@@ -348,6 +350,11 @@ export class SimulatedAgent {
     this.#control?.write({
       samples: { sampledAtMs: Date.now(), containers: [{ containerId, memoryRssBytes, since }] },
     });
+  }
+
+  /** Sends the use of its GPUs, as an agent does after each look of the driver's tool. */
+  sampleDevices(devices: readonly DeviceSample[]): void {
+    this.#control?.write({ samples: { sampledAtMs: Date.now(), containers: [], devices: [...devices] } });
   }
 
   /** Sends a line that a container printed, for a task where it names one, and waits until it is taken. */

@@ -16,6 +16,8 @@ const REST: Readonly<Record<string, string>> = {
   'GET /workspace/{ws}/limits': 'r',
   'GET /workspace/{ws}/markets': 'r',
   'GET /workspace/{ws}/share': 'r',
+  'GET /gpu': 'r',
+  'GET /workspace/{ws}/waiting': 'r',
   'GET /credit/{ws}': 'r',
   'GET /credit/{ws}/ledger': 'r',
   'GET /usage/{ws}': 'r',

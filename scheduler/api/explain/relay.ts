@@ -8,6 +8,7 @@ import type { Log } from '#shared/log.ts';
 import type { Bus } from '../../cluster/bus.ts';
 import type { ReservationRow } from '../../control/plan/reservation-report.ts';
 import type { ShareRow } from '../../control/plan/share-report.ts';
+import type { WaitingLook } from './waiting.ts';
 import { notLeading } from '../../control/placement/recordings.ts';
 import type { Recording, RecordingRequest } from '../../control/placement/recordings.ts';
 
@@ -20,13 +21,14 @@ export interface RelayParts {
   readonly timeoutMs?: number;
 }
 
-/** A question is about a queue or several, a pool, recordings, reservations, or shares of one workspace or of all. */
+/** A question: about queues, a pool, recordings, reservations; what waits or is shared, of one workspace or of all. */
 type Question =
   | { readonly queue: QueueName }
   | { readonly queues: readonly QueueName[] }
   | { readonly poolId: number; readonly isAdmin: boolean }
   | { readonly recording: RecordingRequest }
   | { readonly reservations: true }
+  | { readonly waitingOf: WorkspaceId | null }
   | { readonly sharesOf: WorkspaceId | null };
 interface Answer {
   /** null: another question, or the leader could not tell. */
@@ -39,6 +41,8 @@ interface Answer {
   readonly shares?: readonly ShareRow[];
   /** Absent: another question, or the leader could not tell. */
   readonly reserved?: readonly ReservationRow[];
+  /** Absent: another question, or the leader could not tell. */
+  readonly waiting?: WaitingLook;
   /** Absent: another question, or the leader could not tell. */
   readonly recordings?: readonly Recording[] | { readonly refused: string; readonly text: string };
 }
@@ -65,6 +69,8 @@ export class ScalingRelay {
   #sharesOf: (workspaceId: WorkspaceId | null) => readonly ShareRow[] = () => [];
 
   #reserved: () => readonly ReservationRow[] = () => [];
+
+  #waiting: ((workspaceId: WorkspaceId | null) => WaitingLook) | undefined;
 
   constructor(parts: RelayParts) {
     this.#parts = parts;
@@ -99,6 +105,21 @@ export class ScalingRelay {
   /** Called on the leader. The handler lists machines that are kept for containers that wait. */
   onAskedOfReservations(handler: () => readonly ReservationRow[]): void {
     this.#reserved = handler;
+  }
+
+  /** Called on the leader. The handler looks at containers that wait, of the workspace or of all. */
+  onAskedOfWaiting(handler: (workspaceId: WorkspaceId | null) => WaitingLook): void {
+    this.#waiting = handler;
+  }
+
+  /**
+   * Containers that wait for a machine, as the leader sees them.
+   * @throws AppError `not_leading`: no leader answered in time
+   */
+  async waiting(workspaceId: WorkspaceId | null): Promise<WaitingLook> {
+    const { waiting } = await this.#ask({ waitingOf: workspaceId });
+    if (waiting === undefined) throw notLeading();
+    return waiting;
   }
 
   /**
@@ -180,6 +201,10 @@ export class ScalingRelay {
     try {
       if ('recording' in question) return { ...NO_ANSWER, recordings: await this.#recorded(question.recording) };
       if ('reservations' in question) return { ...NO_ANSWER, reserved: this.#reserved() };
+      if ('waitingOf' in question) {
+        const waiting = this.#waiting?.(question.waitingOf);
+        return waiting === undefined ? NO_ANSWER : { ...NO_ANSWER, waiting };
+      }
       if ('sharesOf' in question) return { ...NO_ANSWER, shares: this.#sharesOf(question.sharesOf) };
       if ('poolId' in question) return { scaling: null, growth: this.#explainPool(question.poolId, question.isAdmin) };
       if ('queues' in question) return { ...NO_ANSWER, scalings: await this.#explainAll(question.queues) };

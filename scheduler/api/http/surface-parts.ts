@@ -28,6 +28,7 @@ import type { CacheVolumes } from '../../fleet/cache-volumes.ts';
 import type { VolumeFiles } from '../../fleet/volume-files.ts';
 import type { WorkerService } from '../../fleet/worker-service.ts';
 import type { SeriesReads } from '../../fleet/series/series-reads.ts';
+import type { GpuMap } from '../../fleet/gpu-map.ts';
 import type { Usage } from '../../fleet/usage.ts';
 import type { ConsoleSessions } from '../../workspaces/identity/console-sessions.ts';
 import type { KeyRing } from '../../workspaces/identity/key-ring.ts';
@@ -48,6 +49,8 @@ import type { Objects } from '../../stores/objects/service.ts';
 import type { OperationParts } from '../operations/index.ts';
 import type { Bootstrap } from '../operations/auth.ts';
 import type { AgentUpstream } from '../operations/machines.ts';
+import type { Alerts } from '../explain/alerts.ts';
+import type { WaitingReads } from '../explain/waiting.ts';
 import type { ConsoleFiles } from '../ops/console-files.ts';
 import type { Packages } from '../ops/packages.ts';
 import type { Releases } from '../ops/releases.ts';
@@ -172,6 +175,8 @@ export interface SurfaceParts {
   readonly shares: ShareRouteParts['shares'];
   readonly shareRows: ShareRouteParts['shareRows'];
   readonly reservations: ShareRouteParts['reservations'];
+  readonly waiting: Pick<WaitingReads, 'of'>;
+  readonly alerts: Pick<Alerts, 'list'>;
   readonly guaranteeWarnings: ShareRouteParts['guaranteeWarnings'];
   readonly creditAccounts: CreditRouteParts['creditAccounts'];
   /** Rates of workspaces; absent: not bounded. */
@@ -201,6 +206,7 @@ export interface SurfaceParts {
   readonly series: SeriesReads;
   /** Current resource use of containers. */
   readonly usage: Pick<Usage, 'of'>;
+  readonly gpuMap: Pick<GpuMap, 'list'>;
   /** The fleet as Prometheus finds and reads it. */
   readonly discovery: Pick<DiscoveryParts, 'machines' | 'pages' | 'replicas'>;
   readonly containerActions: Pick<ContainerActions, 'stopContainer' | 'warmUp' | 'preempt'>;

@@ -226,13 +226,13 @@ export class Placer {
    * Explains what a PENDING container waits for; undefined: it has a place,
    * or is not known. Only the leader places, so only its answer is fresh.
    */
-  waitOf(id: ContainerId): PlacementWait | undefined {
+  waitOf(id: ContainerId, isCounted = true): PlacementWait | undefined {
     const entry = this.#parts.containers.get(id);
     if (entry?.row.state !== 'PENDING') return undefined;
     const { clock } = this.#parts;
     const leftMs = this.#backoff.leftMs(id, clock.monotonicMs());
     return placementWait({
-      rejections: rejectionsOf(entry),
+      rejections: isCounted ? rejectionsOf(entry) : entry.row.rejections,
       timesReturned: this.#backoff.times(id),
       notBeforeMs: leftMs <= 0 ? null : clock.nowMs() + leftMs,
       createdAtMs: entry.row.createdAtMs,

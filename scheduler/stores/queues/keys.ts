@@ -115,6 +115,8 @@ export interface Keys {
   readonly keptAnswers: (workspace: WorkspaceId) => string;
   /** Resource usage of the containers of a machine; the key expires. */
   readonly usage: (machineId: MachineId) => string;
+  /** Use of the GPUs of a machine; the key expires. */
+  readonly deviceUse: (machineId: MachineId) => string;
   /** Use of the machines linked to a replica, summed up by pool; the key expires. */
   readonly poolUse: (instance: InstanceId) => string;
 }
@@ -193,6 +195,7 @@ export function keysOf(prefix = 'ls'): Keys {
     keptAnswer: (token: TokenId, digest: string) => `${prefix}:kept-answer:${token}:${digest}`,
     keptAnswers: (workspace: WorkspaceId) => `${prefix}:kept-answers:${workspace}`,
     usage: (machineId: MachineId) => `${prefix}:usage:${machineId}`,
+    deviceUse: (machineId: MachineId) => `${prefix}:device-use:${machineId}`,
     poolUse: (instance: InstanceId) => `${prefix}:pool-use:${instance}`,
   });
 }

@@ -1,12 +1,17 @@
 // Records behind ids, for answers that show more than the record asked for: workspaces,
 // stubs, deployments, objects. Reads only; callers have checked that the id may be seen.
-// A stub never changes, and a workspace keeps its name, so these are cached, bounded.
+// A stub never changes, and workspaces and deployments keep their names, so these are cached, bounded.
 import { isUuid } from '#shared/domain/ids.ts';
 import type { AppId, ContainerId, DeploymentId, MachineId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Db } from '../../stores/store/db.ts';
 import { appById, appsByIds, pageOfApps } from '../../stores/store/queries/apps.ts';
 import type { AppRow } from '../../stores/store/queries/apps.ts';
-import { deploymentById, hasDeployment, latestDeploymentsOfApps } from '../../stores/store/queries/deployments.ts';
+import {
+  deploymentById,
+  hasDeployment,
+  latestDeploymentsOfApps,
+  namesOfDeployments,
+} from '../../stores/store/queries/deployments.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
 import { containerByEnd, endedContainers, machinesOfContainers } from '../../stores/store/queries/containers.ts';
 import type { ContainerRow, EndedFilter } from '../../stores/store/queries/containers.ts';
@@ -24,6 +29,7 @@ import { BoundedMap } from './bounded-map.ts';
 
 const MAX_STUBS = 2_000;
 const MAX_WORKSPACES = 1_000;
+const MAX_DEPLOYMENTS = 5_000;
 /** Most look-ups at a time for one list. */
 const AT_ONCE = 20;
 const MOST_FOUND = 20;
@@ -34,6 +40,7 @@ export class Directory {
   readonly #db: Pick<Db, 'query' | 'reads'>;
   readonly #stubs = new BoundedMap<StubId, StubRow>(MAX_STUBS);
   readonly #workspaceNames = new BoundedMap<string, string>(MAX_WORKSPACES);
+  readonly #deploymentNames = new BoundedMap<DeploymentId, string>(MAX_DEPLOYMENTS);
 
   constructor(db: Pick<Db, 'query' | 'reads'>) {
     this.#db = db;
@@ -76,6 +83,23 @@ export class Directory {
 
   deployment(id: string): Promise<DeploymentRow | undefined> {
     return deploymentById(this.#db, id);
+  }
+
+  /** Names of deployments, of any workspace: one statement for those that are not known yet. */
+  async deploymentNames(ids: readonly DeploymentId[]): Promise<ReadonlyMap<DeploymentId, string>> {
+    const out = new Map<DeploymentId, string>();
+    const unknown: DeploymentId[] = [];
+    for (const id of new Set(ids)) {
+      const name = this.#deploymentNames.get(id);
+      if (name === undefined) unknown.push(id);
+      else out.set(id, name);
+    }
+    if (unknown.length === 0) return out;
+    for (const [id, name] of await namesOfDeployments(this.#db, unknown)) {
+      this.#deploymentNames.set(id, name);
+      out.set(id, name);
+    }
+    return out;
   }
 
   apps(filter: Parameters<typeof pageOfApps>[1]): Promise<readonly AppRow[]> {

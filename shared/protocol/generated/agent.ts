@@ -30,6 +30,7 @@ import type { ControlToAgent as _longshore_agent_v1_ControlToAgent, ControlToAge
 import type { Delivered as _longshore_agent_v1_Delivered, Delivered__Output as _longshore_agent_v1_Delivered__Output } from './longshore/agent/v1/Delivered.ts';
 import type { Desired as _longshore_agent_v1_Desired, Desired__Output as _longshore_agent_v1_Desired__Output } from './longshore/agent/v1/Desired.ts';
 import type { DeviceReport as _longshore_agent_v1_DeviceReport, DeviceReport__Output as _longshore_agent_v1_DeviceReport__Output } from './longshore/agent/v1/DeviceReport.ts';
+import type { DeviceSample as _longshore_agent_v1_DeviceSample, DeviceSample__Output as _longshore_agent_v1_DeviceSample__Output } from './longshore/agent/v1/DeviceSample.ts';
 import type { FetchCodeRequest as _longshore_agent_v1_FetchCodeRequest, FetchCodeRequest__Output as _longshore_agent_v1_FetchCodeRequest__Output } from './longshore/agent/v1/FetchCodeRequest.ts';
 import type { FetchMetrics as _longshore_agent_v1_FetchMetrics, FetchMetrics__Output as _longshore_agent_v1_FetchMetrics__Output } from './longshore/agent/v1/FetchMetrics.ts';
 import type { GatewayRequest as _longshore_agent_v1_GatewayRequest, GatewayRequest__Output as _longshore_agent_v1_GatewayRequest__Output } from './longshore/agent/v1/GatewayRequest.ts';
@@ -141,6 +142,7 @@ export interface ProtoGrpcType {
         Delivered: MessageTypeDefinition<_longshore_agent_v1_Delivered, _longshore_agent_v1_Delivered__Output>
         Desired: MessageTypeDefinition<_longshore_agent_v1_Desired, _longshore_agent_v1_Desired__Output>
         DeviceReport: MessageTypeDefinition<_longshore_agent_v1_DeviceReport, _longshore_agent_v1_DeviceReport__Output>
+        DeviceSample: MessageTypeDefinition<_longshore_agent_v1_DeviceSample, _longshore_agent_v1_DeviceSample__Output>
         FetchCodeRequest: MessageTypeDefinition<_longshore_agent_v1_FetchCodeRequest, _longshore_agent_v1_FetchCodeRequest__Output>
         FetchMetrics: MessageTypeDefinition<_longshore_agent_v1_FetchMetrics, _longshore_agent_v1_FetchMetrics__Output>
         GatewayRequest: MessageTypeDefinition<_longshore_agent_v1_GatewayRequest, _longshore_agent_v1_GatewayRequest__Output>

@@ -27,6 +27,7 @@ export type * from './longshore/agent/v1/ControlToAgent.ts';
 export type * from './longshore/agent/v1/Delivered.ts';
 export type * from './longshore/agent/v1/Desired.ts';
 export type * from './longshore/agent/v1/DeviceReport.ts';
+export type * from './longshore/agent/v1/DeviceSample.ts';
 export type * from './longshore/agent/v1/FetchCodeRequest.ts';
 export type * from './longshore/agent/v1/FetchMetrics.ts';
 export type * from './longshore/agent/v1/GatewayRequest.ts';

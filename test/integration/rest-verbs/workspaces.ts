@@ -243,6 +243,20 @@ export function workspaceVerbs(parts: RestParts): readonly Verb[] {
       foreign: { status: 401 },
       byAdmin: true,
     },
+    {
+      name: 'GET /gpu',
+      line: () => 'GET /gpu',
+      ok: { data: [], next: '', counts: expect.any(Object) },
+      ...READS_NOTHING,
+    },
+    { name: 'GET /alerts', line: () => 'GET /alerts', ok: { status: 200 }, byAdmin: true, ...READS_NOTHING },
+    { name: 'GET /waiting', line: () => 'GET /waiting', ok: { status: 200 }, byAdmin: true, ...READS_NOTHING },
+    {
+      name: 'GET /workspace/{ws}/waiting',
+      line: () => 'GET /workspace/{ws}/waiting',
+      ok: { status: 200 },
+      ...READS_NOTHING,
+    },
     { name: 'GET /provider', line: () => 'GET /provider', ok: { status: 200 }, byAdmin: true, ...READS_NOTHING },
     {
       name: 'POST /provider/{name}/check',

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import { DeviceTable } from '../../../agent/devices/device-table.ts';
-import { gpuUseOf } from '../../../agent/devices/gpu-use.ts';
+import { deviceSamples, gpuUseOf } from '../../../agent/devices/gpu-use.ts';
 import { Gpus } from '../../../agent/devices/gpus.ts';
 import { NO_SLICES, NvidiaSmi } from '../../../agent/devices/nvidia-smi.ts';
 import { GPU_FIELDS, parseListing, parseSlices } from '../../../agent/devices/parse.ts';
@@ -83,6 +83,37 @@ describe('the GPU use of a container', () => {
     table.take(answer, NO_SLICES, new Set([gpuUuid(0)]));
     expect(useIn(table, [gpuUuid(0)])).toEqual({ devices: 1, memoryTotalBytes: 81_559 * MIB });
   });
+});
+
+test('each device has a sample of its own, without what the tool does not tell', () => {
+  const table = tableOf([busy(0, 82, 40_000, 512.4), aGpu(1, { 'utilization.gpu': '[N/A]', 'power.draw': '[N/A]' })]);
+  expect(deviceSamples(table.all())).toEqual([
+    {
+      uuid: gpuUuid(0),
+      utilizationPermille: 820,
+      memoryUsedBytes: 40_000 * MIB,
+      powerWatts: 512,
+      temperatureCelsius: 31,
+    },
+    { uuid: gpuUuid(1), memoryUsedBytes: MIB, temperatureCelsius: 31 },
+  ]);
+});
+
+test('samples of devices are told once after each look', async () => {
+  const host = new GpuHost({ gpus: [aGpu(0), aGpu(1)] });
+  onTestFinished(() => host.close());
+  await host.start();
+  const told = await vi.waitFor(() => {
+    const samples = host.gpus.newSamples();
+    expect(samples).toHaveLength(2);
+    return samples;
+  });
+  expect(told.map(({ uuid }) => uuid)).toEqual([gpuUuid(0), gpuUuid(1)]);
+  host.nvidia.is({ gpus: [aGpu(0, { 'utilization.gpu': 50 }), aGpu(1)] });
+  await vi.waitFor(() => expect(host.gpus.newSamples()[0]).toMatchObject({ utilizationPermille: 500 }));
+  await host.gpus.stop();
+  host.gpus.newSamples();
+  expect(host.gpus.newSamples()).toEqual([]);
 });
 
 test('the tool runs once for each look at eight GPUs, however often their use is asked for', async () => {

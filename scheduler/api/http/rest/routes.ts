@@ -1,4 +1,6 @@
 // Every route of the workspace REST API: surfaces.ts binds them, openapi.json describes them.
+import { listAlerts } from './alerts.ts';
+import type { AlertRouteParts } from './alerts.ts';
 import { appRoutes } from './apps.ts';
 import type { AppRouteParts } from './apps.ts';
 import { listContainers, listEndedContainers } from './containers.ts';
@@ -13,6 +15,8 @@ import type { EventRouteParts } from './events.ts';
 import { explainRoute, healthRoute } from './explain.ts';
 import type { Explains } from './explain.ts';
 import type { DeploymentHealth } from '../../explain/health.ts';
+import { listGpus } from './gpus.ts';
+import type { GpuRouteParts } from './gpus.ts';
 import { imageRoutes } from './images.ts';
 import type { ImageRouteParts } from './images.ts';
 import { signingKeyRoutes } from './keys.ts';
@@ -70,6 +74,8 @@ import { overviewRoute, taskStatsRoute } from './task-stats.ts';
 import type { TaskStatsParts } from './task-stats.ts';
 import { tokenRoutes } from './tokens.ts';
 import { volumeRoutes } from './volumes.ts';
+import { waitingRoutes } from './waiting.ts';
+import type { WaitingRouteParts } from './waiting.ts';
 import type { VolumeRouteParts } from './volumes.ts';
 import { webhookRoutes } from './webhooks.ts';
 import type { WebhookRouteParts } from './webhooks.ts';
@@ -84,6 +90,7 @@ export interface RestRouteParts
     CreditRouteParts,
     DeploymentRouteParts,
     EventRouteParts,
+    Pick<GpuRouteParts, 'gpuMap'>,
     ImageRouteParts,
     LimitsParts,
     MetricRouteParts,
@@ -99,6 +106,8 @@ export interface RestRouteParts
     Pick<TaskInputRouteParts, 'taskInputs' | 'reruns'>,
     Pick<DeadLetterRouteParts, 'deadLetters'>,
     VolumeRouteParts,
+    Pick<WaitingRouteParts, 'waiting'>,
+    Pick<AlertRouteParts, 'alerts'>,
     WebhookRouteParts {
   readonly clock: EventRouteParts['clock'] & LiveParts['clock'];
   readonly events: EventRouteParts['events'] & LiveParts['events'];
@@ -135,6 +144,9 @@ export function restRoutes(parts: RestRouteParts): readonly RestRoute[] {
     ...settingRoutes(parts.runtimeSettings),
     ...providerRoutes(parts),
     ...recordingRoutes(parts),
+    listGpus(parts),
+    ...waitingRoutes(parts),
+    listAlerts(parts),
     preemptContainer(parts),
     currentWorkspace(parts),
     readTask(parts),

@@ -155,6 +155,18 @@ export function deploymentById(db: Queryable, id: string): Promise<DeploymentRow
   );
 }
 
+/** Names of deployments by their ids, deleted ones, too. */
+export async function namesOfDeployments(
+  db: Queryable,
+  ids: readonly DeploymentId[],
+): Promise<ReadonlyMap<DeploymentId, string>> {
+  const { rows } = await db.query<{ id: DeploymentId; name: string }>(
+    'select id, name from deployments where id = any ($1::text[])',
+    [ids],
+  );
+  return new Map(rows.map(({ id, name }) => [id, name]));
+}
+
 /** Whether the workspace has the deployment, or had it before it was deleted. */
 export async function hasDeployment(db: Queryable, workspaceId: WorkspaceId, id: DeploymentId): Promise<boolean> {
   const { rows } = await db.query('select 1 from deployments where id = $1 and workspace_id = $2', [id, workspaceId]);

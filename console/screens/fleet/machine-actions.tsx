@@ -1,0 +1,107 @@
+// Actions of an operator on a machine and its GPUs: keep new work away, let it come again, have everything leave.
+import { may } from '../../api/session.ts';
+import { Action } from '../../parts/action.tsx';
+import { word } from '../../parts/word.ts';
+
+interface OfMachine {
+  readonly machineId: string;
+  /** The machine's name for people. */
+  readonly name: string;
+  readonly done: () => void;
+}
+
+const callTo = (path: string) => ({ method: 'POST', path, body: {} }) as const;
+
+export function Drain({ machineId, name, done }: OfMachine) {
+  if (!may('POST /gateway/workers/{workerId}/drain')) return null;
+  return (
+    <Action
+      label="Drain"
+      question={`Drain ${name}?`}
+      sure="Drain it"
+      call={callTo(`/gateway/workers/${encodeURIComponent(machineId)}/drain`)}
+      line={`longshore worker drain ${word(machineId)}`}
+      said={() => <p>It drains. The list of machines shows what is left there, and what blocks it.</p>}
+      onDone={done}
+    >
+      <p>Nothing new comes to the machine. What runs there leaves when it is idle, within 30 minutes.</p>
+    </Action>
+  );
+}
+
+export function Cordon({ machineId, name, done }: OfMachine) {
+  if (!may('POST /gateway/workers/{workerId}/cordon')) return null;
+  return (
+    <Action
+      label="Cordon"
+      question={`Cordon ${name}?`}
+      sure="Cordon it"
+      call={callTo(`/gateway/workers/${encodeURIComponent(machineId)}/cordon`)}
+      line={`longshore worker cordon ${word(machineId)}`}
+      said={() => <p>It takes nothing new.</p>}
+      onDone={done}
+    >
+      <p>Nothing new comes to the machine. What runs there goes on.</p>
+    </Action>
+  );
+}
+
+export function Uncordon({ machineId, name, done }: OfMachine) {
+  if (!may('POST /gateway/workers/{workerId}/uncordon')) return null;
+  return (
+    <Action
+      label="Uncordon"
+      question={`Uncordon ${name}?`}
+      sure="Uncordon it"
+      call={callTo(`/gateway/workers/${encodeURIComponent(machineId)}/uncordon`)}
+      line={`longshore worker uncordon ${word(machineId)}`}
+      said={() => <p>New containers may be placed there again.</p>}
+      onDone={done}
+    >
+      <p>New containers may be placed on the machine again. A drain of it ends.</p>
+    </Action>
+  );
+}
+
+export function GpuOrder({
+  machineId,
+  uuid,
+  name,
+  isExcluded,
+  done,
+}: OfMachine & { readonly uuid: string; readonly isExcluded: boolean }) {
+  if (!may('POST /gateway/machines/{machineId}/gpus')) return null;
+  const call = (action: string) =>
+    ({
+      method: 'POST',
+      path: `/gateway/machines/${encodeURIComponent(machineId)}/gpus`,
+      body: { uuid, action },
+    }) as const;
+  if (isExcluded)
+    return (
+      <Action
+        label="Return"
+        question={`Return GPU ${name}?`}
+        sure="Return it"
+        call={call('return')}
+        line={`longshore machine gpu return ${word(machineId)} ${word(uuid)}`}
+        said={() => <p>It is probed, and serves when the probe has passed.</p>}
+        onDone={done}
+      >
+        <p>The GPU is probed, and serves when the probe has passed.</p>
+      </Action>
+    );
+  return (
+    <Action
+      label="Exclude"
+      question={`Exclude GPU ${name}?`}
+      sure="Exclude it"
+      call={call('exclude')}
+      line={`longshore machine gpu exclude ${word(machineId)} ${word(uuid)}`}
+      said={() => <p>It is given to nobody until it is returned.</p>}
+      onDone={done}
+    >
+      <p>The GPU is given to nobody until it is returned, over reboots. What runs on it goes on.</p>
+    </Action>
+  );
+}

@@ -1,0 +1,53 @@
+// GPUs of the fleet: which are busy, free and out, who holds them, and what brings one back.
+import { Type } from 'typebox';
+import type { Static } from 'typebox';
+import { Timestamp, nullable } from '../fields.ts';
+import { Count, OneOf, listOf } from './lists.ts';
+import { QueryInteger, QueryText } from './query.ts';
+
+export const GpuQuery = Type.Object({
+  pool: QueryText('of that pool alone'),
+  machine: QueryText('of that machine alone'),
+  limit: QueryInteger('of a page: 1000 when absent or 0, and at most'),
+  cursor: QueryText('next of the page before'),
+});
+
+export const GpuRecord = Type.Object({
+  machine_id: Type.String(),
+  hostname: Type.String(),
+  pool_name: Type.String(),
+  uuid: Type.String(),
+  index: Count('of the driver; it may change with a boot'),
+  model: Type.String(),
+  memory_bytes: Count(),
+  parent_uuid: Type.String({ description: 'of a MIG slice: the device that it is part of' }),
+  standing: OneOf(['leased', 'free', 'blocked', 'out']),
+  state: Type.String({ description: 'of the device, as `longshore machine gpu list` shows it' }),
+  why: Type.String({ description: 'why it is out, or why its machine takes nothing new; empty: neither' }),
+  steps: Type.Array(Type.String(), { description: 'what brings it back, in order' }),
+  holder: nullable(
+    Type.Object({
+      container_id: Type.String(),
+      workspace_id: nullable(Type.String()),
+      deployment_id: nullable(Type.String()),
+      name: Type.String({ description: 'of its deployment, else of its stub; empty: not known' }),
+      since: Timestamp(),
+    }),
+  ),
+  utilization_pct: nullable(Type.Number({ description: 'null: the driver does not tell it, as of MIG slices' })),
+  memory_used_bytes: nullable(Count()),
+  power_watts: nullable(Count()),
+  temperature_celsius: nullable(Type.Integer()),
+  sampled_at: Timestamp({ description: 'null: nothing current is known of its use' }),
+  idle_since: Timestamp({ description: 'its holder has used less than 5 % of it since then, 10 minutes at least' }),
+});
+export type GpuRecord = Static<typeof GpuRecord>;
+
+export const GpuList = Type.Object({
+  ...listOf(GpuRecord).properties,
+  counts: Type.Object(
+    { total: Count(), leased: Count(), free: Count(), blocked: Count(), out: Count(), idle: Count() },
+    { description: 'of all that the filter names, on any page; the idle ones are leased, too' },
+  ),
+});
+export type GpuList = Static<typeof GpuList>;
