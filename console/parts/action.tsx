@@ -30,8 +30,10 @@ export interface QuestionProps<T> {
   readonly call: Call | undefined;
   /** Does it by several calls, and tells how far it is. Absent: the call is sent. */
   readonly act?: (tell: (text: string) => void, signal: AbortSignal) => Promise<T>;
-  /** The command that does the same. */
-  readonly line: string;
+  /** The command that does the same; absent: there is none. */
+  readonly line?: string;
+  /** About the request that does the same. */
+  readonly remark?: string;
   /** Says how things are once it is done. */
   readonly said: (answer: T) => ComponentChildren;
   readonly onDone?: (answer: T) => void;
@@ -64,7 +66,17 @@ export function Action<T = unknown>({ label, ...question }: QuestionProps<T> & {
 
 type Stage<T> = { readonly kind: 'asked' | 'sent' } | { readonly kind: 'done'; readonly answer: T };
 
-export function Question<T = unknown>({ question, sure, call, line, said, onDone, act, children }: QuestionProps<T>) {
+export function Question<T = unknown>({
+  question,
+  sure,
+  call,
+  line,
+  remark,
+  said,
+  onDone,
+  act,
+  children,
+}: QuestionProps<T>) {
   const dialog = useRef<HTMLDialogElement>(null);
   const [stage, setStage] = useState<Stage<T>>({ kind: 'asked' });
   const [failure, setFailure] = useState<ApiError>();
@@ -115,25 +127,37 @@ export function Question<T = unknown>({ question, sure, call, line, said, onDone
             {stage.kind === 'done' ? 'Close' : 'Leave it'}
           </button>
         </p>
-        {stage.kind === 'done' ? null : <Twins line={line} call={call} />}
+        {stage.kind === 'done' ? null : <Twins line={line} call={call} remark={remark} />}
       </form>
     </dialog>
   );
 }
 
 /** The command and the request that do the same. */
-export function Twins({ line, call }: { readonly line: string; readonly call: Call | undefined }) {
+export function Twins({
+  line,
+  call,
+  remark,
+}: {
+  readonly line?: string | undefined;
+  readonly call: Call | undefined;
+  readonly remark?: string | undefined;
+}) {
+  if (line === undefined && call === undefined) return null;
   return (
     <details class="twins">
       <summary>The same in a terminal</summary>
-      <p>
-        <Command line={line} />
-      </p>
+      {line === undefined ? null : (
+        <p>
+          <Command line={line} />
+        </p>
+      )}
       {call === undefined ? null : (
         <p>
           <Command line={curlOf(call)} />
         </p>
       )}
+      {remark === undefined ? null : <p class="faint">{remark}</p>}
     </details>
   );
 }

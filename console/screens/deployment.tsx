@@ -38,7 +38,6 @@ export function Deployment({ workspace, home, name }: ScreenProps & { readonly n
     },
     VERSIONS_EVERY_MS,
   );
-  const stubIds = [...new Set((versions.value ?? []).map((record) => record.stub_id))].join(',');
   return (
     <>
       <h1>{shownText(name)}</h1>
@@ -51,10 +50,10 @@ export function Deployment({ workspace, home, name }: ScreenProps & { readonly n
         <CallStatistics workspaceId={workspace.id} deploymentIds={versions.value.slice(0, 10).map(({ id }) => id)} />
       ) : null}
       <Shown of={versions}>{(records) => <Versions records={records} home={home} again={versions.again} />}</Shown>
-      {stubIds === '' || !may('GET /task-summary/{ws}') ? null : (
+      {versions.value === undefined || versions.value.length === 0 || !may('GET /task-summary/{ws}') ? null : (
         <section>
           <h2>Last tasks</h2>
-          <TaskTable workspace={workspace} home={home} query={{ stub_ids: stubIds, limit: 10 }} />
+          <TaskTable workspace={workspace} home={home} query={{ deployment_name: name, limit: 10 }} />
         </section>
       )}
     </>

@@ -7,10 +7,12 @@ import { useResource } from '../live/resource.ts';
 import { Ask, Question, perform } from '../parts/action.tsx';
 import { shownText } from '../parts/hostile.ts';
 import { Shown } from '../parts/notices.tsx';
-import { word } from '../parts/word.ts';
+import { scopeOf } from '../parts/task-lines.ts';
 
 /** Reasons of refusals that are shown. */
 const MOST_REASONS = 3;
+/** The command line has fewer filters, so that it could change others: the request alone is shown. */
+const ONE_REQUEST = 'It changes 200 tasks at most, and says how to go on.';
 /** Requests that one question sends at most. */
 const MOST_CALLS = 50;
 
@@ -20,8 +22,6 @@ interface Props {
   readonly workspaceId: string;
   /** As the list has it: status, deployments, reasons, time. */
   readonly filter: TaskFilter;
-  /** Deployment's name, for the command; empty: of all. */
-  readonly name: string;
 }
 
 /** @param kind - which of the two changes the listed tasks can have */
@@ -64,9 +64,10 @@ function RerunQuestion(props: Props) {
         }
         return done;
       }}
-      line={`longshore task rerun --deployment ${props.name === '' ? 'NAME' : word(props.name)} --status failed`}
+      remark={ONE_REQUEST}
       said={(done) => <DoneText of={done} what="run again" />}
     >
+      <p>{shownText(scopeOf(props.filter))}</p>
       <Shown of={count}>
         {({ matched, left_out: leftOut, next }) => (
           <>
@@ -89,7 +90,6 @@ function CancelQuestion(props: Props) {
     0,
   );
   const { value } = count;
-  const ofDeployment = props.name === '' ? '' : ` --deployment ${word(props.name)}`;
   return (
     <Question<Done>
       question="Cancel all of them?"
@@ -106,9 +106,10 @@ function CancelQuestion(props: Props) {
         }
         return done;
       }}
-      line={`longshore task list --status PENDING${ofDeployment} --json | jq -r '.[].id' | xargs longshore task stop`}
+      remark={ONE_REQUEST}
       said={(done) => <DoneText of={done} what="cancelled" />}
     >
+      <p>{shownText(scopeOf(props.filter))}</p>
       <Shown of={count}>
         {({ matched, more }) => (
           <p>

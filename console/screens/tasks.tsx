@@ -1,13 +1,14 @@
 // Tasks, newest first, with a filter by how they ended. The filter is in the address, so that a link carries it.
+import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
-import type { DeploymentRecord } from '#shared/api/rest/deployments.ts';
 import type { TaskSummary } from '#shared/api/rest/tasks.ts';
 import { queryOf, rest } from '../api/client.ts';
 import { useLive } from '../live/live.ts';
-import { useResource } from '../live/resource.ts';
 import { Command, Shown, Twin } from '../parts/notices.tsx';
+import { curlOf } from '../parts/curl.ts';
 import { State } from '../parts/state.tsx';
+import { listLine } from '../parts/task-lines.ts';
 import { shownLine, shownText } from '../parts/hostile.ts';
 import { agoOf, spanOf } from '../parts/time.ts';
 import type { ScreenProps } from './screen.ts';
@@ -16,8 +17,6 @@ import { TaskFilters, filtersOf } from './task-filters.tsx';
 import type { TaskQuery } from './task-filters.tsx';
 
 const PAGE = 50;
-
-const LIST = 'longshore task list';
 
 /** Filters by their names, with the statuses that each keeps. */
 const KINDS = {
@@ -35,18 +34,10 @@ export function Tasks({ workspace, home }: ScreenProps) {
   const asked: TaskQuery = query;
   const { name = '', show } = asked;
   const kind: Kind = isKind(show) ? show : 'all';
-  const stubs = useResource(
-    `stubs ${workspace.id} ${name}`,
-    async (signal) => {
-      if (name === '') return '';
-      const page = await rest<{ readonly data: readonly DeploymentRecord[] }>(
-        `/deployment/${workspace.id}${queryOf({ name, limit: 100, show_deleted: true })}`,
-        { signal },
-      );
-      return [...new Set(page.data.filter((one) => one.name === name).map((one) => one.stub_id))].join(',');
-    },
-    0,
-  );
+  const filter = { status: KINDS[kind], deployment_name: name, ...filtersOf(asked) };
+  const bulk = kind === 'failed' ? 'failed' : kind === 'waiting' || kind === 'running' ? 'open' : undefined;
+  const since = filter.created_at_start === undefined ? undefined : asked.since;
+  const line = listLine({ statuses: KINDS[kind], name, reason: asked.reason, since });
   return (
     <>
       <h1>Tasks{name === '' ? '' : ` of ${shownText(name)}`}</h1>
@@ -64,22 +55,16 @@ export function Tasks({ workspace, home }: ScreenProps) {
         {name === '' ? null : <a href={`${home}/tasks`}>of all deployments</a>}
       </p>
       <TaskFilters key={JSON.stringify(asked)} home={home} query={asked} />
-      <Shown of={stubs}>
-        {(stubIds) => {
-          const filter = { status: KINDS[kind], stub_ids: stubIds, ...filtersOf(asked) };
-          return (
-            <>
-              {kind === 'failed' ? (
-                <TaskBulk kind="failed" workspaceId={workspace.id} filter={filter} name={name} />
-              ) : kind === 'waiting' || kind === 'running' ? (
-                <TaskBulk kind="open" workspaceId={workspace.id} filter={filter} name={name} />
-              ) : null}
-              <TaskTable workspace={workspace} home={home} query={{ ...filter, limit: PAGE }} hasMore />
-            </>
-          );
-        }}
-      </Shown>
-      <Twin line={KINDS[kind] === '' ? LIST : `${LIST} --status ${KINDS[kind]}`} />
+      <TaskTable
+        key={JSON.stringify(asked)}
+        workspace={workspace}
+        home={home}
+        query={{ ...filter, limit: PAGE }}
+        hasMore
+      >
+        {bulk === undefined ? null : <TaskBulk kind={bulk} workspaceId={workspace.id} filter={filter} />}
+      </TaskTable>
+      <Twin line={line ?? curlOf({ method: 'GET', path: `/task-summary/${workspace.id}${queryOf(filter)}` })} />
     </>
   );
 }
@@ -89,14 +74,17 @@ interface TaskPage {
   readonly next: string;
 }
 
+/** @param children - changes of the tasks: drawn where there are some */
 export function TaskTable({
   workspace,
   home,
   query,
   hasMore = false,
+  children,
 }: ScreenProps & {
   readonly query: Readonly<Record<string, string | number | undefined>>;
   readonly hasMore?: boolean;
+  readonly children?: ComponentChildren;
 }) {
   const [older, setOlder] = useState<readonly TaskSummary[]>([]);
   const [cursor, setCursor] = useState<string>();
@@ -128,6 +116,7 @@ export function TaskTable({
           );
         return (
           <div onPointerEnter={hold} onPointerLeave={free}>
+            {children}
             {hidden === 0 ? null : (
               <button type="button" onClick={free}>
                 ▲ {hidden} new

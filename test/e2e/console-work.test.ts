@@ -194,6 +194,36 @@ test('job 6: retry a failed task in 3 clicks, and all that failed alike in 4', a
   await waitFor(async () => (await ended()) === 7, 'three more tasks ran', SEEN_MS);
 });
 
+test('a misspelt name offers no change of many; a right one says which tasks are meant', async ({
+  platform,
+  world: _world,
+  page,
+  faults: _faults,
+}) => {
+  const embeds = await platform.deploy({ app: 'failing.py', handler: 'raises', name: 'embeds' });
+  const { taskId } = await platform.invoke(embeds, { key: 'a' });
+  await platform.taskIs(taskId, 'ERROR');
+  await signIn(platform, page);
+  const home = page.url();
+  const change = page.getByRole('button', { name: /^(Run all again|Cancel all)/ });
+  for (const show of ['failed', 'waiting', 'running'])
+    for (const name of ['embed', 'embedz']) {
+      await page.goto(`${home}/tasks?name=${name}&show=${show}`);
+      await sees(page.getByText(`no deployment is called ${name}`));
+      expect([name, show, await change.count(), await page.locator('.tasks > li').count()]).toEqual([name, show, 0, 0]);
+    }
+  expect(await axe(page)).toEqual([]);
+  await page.goto(`${home}/tasks?name=embeds&show=failed`);
+  await sees(page.locator('.tasks > li', { hasText: taskId.slice(0, 8) }));
+  expect(await page.locator('.tasks > li').count()).toBe(1);
+  await change.click();
+  const dialog = page.getByRole('dialog');
+  await sees(dialog.getByText('Tasks of embeds, all versions, that are ERROR or TIMEOUT or EXPIRED.'));
+  await sees(dialog.getByText('1 task would run again'));
+  const lines = await dialog.locator('details code').allTextContents();
+  expect(lines).toEqual([expect.stringMatching(/^curl .*deployment_name=embeds/)]);
+});
+
 test('job 11: why starts are slow, in 2 clicks: phases, the longest first', async ({
   platform,
   world: _world,

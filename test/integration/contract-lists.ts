@@ -95,6 +95,7 @@ const TASK_FILTERS: NonNullable<List['filters']> = {
     const ended = await put(`/function/id/${other.stubId}`);
     await platform.gateway('POST /tasks/start', { taskId: runs, containerId: 'a-container' });
     await rest(platform, 'DELETE /task/{ws}', { ids: [ended] });
+    await platform.deploy('filtered-less', { stubType: 'taskqueue/deployment', appName: 'filtered' });
     const row = (id: string) => rest(platform, `GET /task/{ws}/${id}`);
     await waitFor(async () => (await row(ended))['status'] === 'CANCELLED' || undefined, 'the task is cancelled');
     const stub = (await row(waits))['stub'] as Json;
@@ -134,6 +135,11 @@ const TASK_FILTERS: NonNullable<List['filters']> = {
       ['deployment_ids=<deployment>', 'waits runs'],
       ['deployment_ids=<deployment^>', 'waits runs'],
       ['deployment_ids=nobody', ''],
+    ],
+    // A part of a name is no name.
+    deployment_name: [
+      ['deployment_name=filtered', 'waits runs ended'],
+      ['deployment_name=filtered-less', ''],
     ],
     failure_reasons: [
       ['failure_reasons=request_cancelled,other', 'ended'],

@@ -99,6 +99,8 @@ test('each filter of the list keeps what it keeps there', async () => {
     ['stub_types', 'taskqueue/deployment', 2],
     ['stub_types', 'endpoint/deployment', 0],
     ['deployment_ids', deploymentId, 2],
+    ['deployment_name', 'filters', 2],
+    ['deployment_name', 'others', 0],
     ['container_ids', 'pod-none', 0],
     ['app_id', app, 2],
     ['app_id', NOBODY, 0],
@@ -116,6 +118,42 @@ test('each filter of the list keeps what it keeps there', async () => {
   await ask('cancel', { deployment_ids: deploymentId });
 });
 
+test('a name that no deployment has, in whole, changes nothing and is told so', async () => {
+  const { ids } = await queued('embed', 2);
+  const one = await platform.call(`GET /api/v1/task/${platform.own.workspaceId}/${ids[0] ?? ''}`);
+  const { json: made } = await platform.call(`POST /api/v1/token/${platform.own.workspaceId}`, {
+    app_id: (one.json['app'] as Json)['id'],
+  });
+  await platform.deploy('elsewhere', { ...QUEUE, appName: 'elsewhere' });
+  const [bulk, summary] = ['POST /api/v1/task', 'GET /api/v1/task-summary'];
+  const told = async (line: string, ws: string, name: string, token: string): Promise<unknown[]> => {
+    const { status, json } = await platform.call(`${line}/${ws}?deployment_name=${name}`, undefined, { token });
+    return [status, json['message']];
+  };
+  const { own, other } = platform;
+  const confined = String(made['key']);
+  const none = (name: string) => [404, `deployment_name: no deployment is called ${name}`];
+  for (const name of ['embe', 'embeds', 'EMBED', 'e%25']) {
+    const said = none(decodeURIComponent(name));
+    for (const verb of ['rerun', 'cancel'] as const) {
+      const answer = await ask(verb, { deployment_name: decodeURIComponent(name) });
+      expect([verb, name, answer.status, answer.json['message']]).toEqual([verb, name, ...said]);
+    }
+    expect(await told(summary, own.workspaceId, name, own.token)).toEqual(said);
+    expect(await told(bulk.replace('POST', 'GET'), own.workspaceId, name, own.token)).toEqual(said);
+  }
+  // Names of another workspace, or of another app than the token's, are told as those of nobody.
+  expect(await told(summary, other.workspaceId, 'embed', other.token)).toEqual(none('embed'));
+  expect(await told(summary, own.workspaceId, 'elsewhere', confined)).toEqual(none('elsewhere'));
+  expect((await told(summary, own.workspaceId, 'elsewhere', own.token))[0]).toBe(200);
+  expect((await told(summary, own.workspaceId, 'embed', confined))[0]).toBe(200);
+  expect(await Promise.all(ids.map(statusOf))).toEqual(['PENDING', 'PENDING']);
+  const both = { deployment_name: 'embed', task_ids: ids.join(',') };
+  expect((await ask('cancel', { ...both, dry_run: 'true' })).json['matched']).toBe(2);
+  expect((await ask('cancel', { ...both, deployment_name: 'elsewhere' })).json['matched']).toBe(0);
+  expect((await ask('cancel', { deployment_name: 'embed' })).json['matched']).toBe(2);
+});
+
 test('an empty filter, other statuses, and tokens that may not are refused', async () => {
   for (const [verb, query, text] of [
     ['rerun', { dry_run: 'true' }, 'name tasks'],
@@ -124,6 +162,8 @@ test('an empty filter, other statuses, and tokens that may not are refused', asy
     ['cancel', { status: 'COMPLETE' }, 'status: tasks that are COMPLETE'],
     ['rerun', { created_at_start: 'soon' }, 'created_at_start'],
     ['cancel', { status: 'PENDING', limit: '-1' }, 'limit'],
+    ['cancel', { status: 'PENDING', deployment_name: '' }, 'deployment_name: is empty'],
+    ['rerun', { status: 'ERROR', task_ids: '' }, 'task_ids: is empty'],
   ] as const) {
     const answer = await ask(verb, query);
     expect([verb, query, answer.status, answer.json['message']]).toEqual([

@@ -17,6 +17,8 @@ export interface TaskFilter {
   readonly taskIds?: readonly string[];
   readonly containerIds?: readonly string[];
   readonly deploymentIds?: readonly string[];
+  /** Name of a deployment, whole: all versions. */
+  readonly deploymentName?: string;
   readonly failureReasons?: readonly string[];
   /** Tasks whose inputs these reruns have. */
   readonly rerunOf?: readonly string[];
@@ -69,10 +71,10 @@ export class TaskReads {
 
   /**
    * Lists from the database, newest first, with every task whose record a replica had when
-   * the list was asked for. A list by task ids reads like single tasks.
+   * the list was asked for. A list by task ids reads like single tasks; their records have no deployment's name.
    */
   async list(workspaceId: WorkspaceId, filter: TaskFilter): Promise<readonly TaskRecord[]> {
-    if (filter.taskIds === undefined) {
+    if (filter.taskIds === undefined || filter.deploymentName !== undefined) {
       await this.caughtUp();
       return await this.#parts.listRows(workspaceId, filter);
     }

@@ -9,6 +9,7 @@ import type { AppRow } from '../../stores/store/queries/apps.ts';
 import {
   deploymentById,
   hasDeployment,
+  hasDeploymentNamed,
   latestDeploymentsOfApps,
   namesOfDeployments,
 } from '../../stores/store/queries/deployments.ts';
@@ -150,6 +151,11 @@ export class Directory {
   /** Whether the workspace has, or had, the deployment. */
   hasDeployment(workspaceId: WorkspaceId, id: DeploymentId): Promise<boolean> {
     return hasDeployment(this.#db, workspaceId, id);
+  }
+
+  /** Whether the workspace has, or had, a deployment of that name. @param appId - absent: in any app */
+  hasDeploymentNamed(workspaceId: WorkspaceId, name: string, appId?: AppId): Promise<boolean> {
+    return hasDeploymentNamed(this.#db, workspaceId, name, appId);
   }
 
   /** Whether a machine is the workspace's own, or ran a container of it. An administrator knows shared ones, too. */

@@ -131,6 +131,7 @@ const TASK_FILTERS = {
   stub_names: QueryList(),
   stub_types: QueryList(),
   deployment_ids: QueryIds(),
+  deployment_name: QueryText('a whole name: its tasks of all versions. 404 where no deployment has it'),
   container_ids: QueryIds(),
   app_id: QueryId(),
   created_at_start: QueryTime(),

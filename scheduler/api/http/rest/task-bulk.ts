@@ -16,14 +16,14 @@ import type { TaskActions } from '../../../tasks/actions.ts';
 import type { Reruns } from '../../../tasks/inputs/reruns.ts';
 import type { TaskFilter, TaskReads } from '../../../tasks/records/reads.ts';
 import type { TaskRecord } from '../../../tasks/records/task-record.ts';
-import type { Caller } from '../../../workspaces/identity/caller.ts';
 import { inTurns, runAgain } from './dead-letters.ts';
 import { cursorOf, pageOf } from './paging.ts';
 import { restRoute } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
-import { QUEUES_AWAY, filterOf } from './tasks.ts';
+import { QUEUES_AWAY, filterOf, mustBeNamed } from './tasks.ts';
+import type { NamedParts } from './tasks.ts';
 
-export interface TaskBulkParts {
+export interface TaskBulkParts extends NamedParts {
   readonly tasks: Pick<TaskReads, 'list'>;
   readonly reruns: Pick<Reruns, 'run'>;
   readonly taskActions: Pick<TaskActions, 'stopTasks'>;
@@ -42,7 +42,7 @@ export function taskBulkRoutes(parts: TaskBulkParts): readonly RestRoute[] {
       grants: { confinesToApp: true },
       query: RerunTasksQuery,
       answer: RerunTasks,
-      errors: [QUEUES_AWAY],
+      errors: ['deployment_not_found', QUEUES_AWAY],
       handle: async (request) => await rerunTasks(parts, request),
     }),
     restRoute({
@@ -51,7 +51,7 @@ export function taskBulkRoutes(parts: TaskBulkParts): readonly RestRoute[] {
       grants: { confinesToApp: true },
       query: CancelTasksQuery,
       answer: CancelledTasks,
-      errors: [QUEUES_AWAY],
+      errors: ['deployment_not_found', QUEUES_AWAY],
       handle: async (request) => await cancelTasksBy(parts, request),
     }),
   ];
@@ -62,7 +62,7 @@ async function rerunTasks(
   request: RestRequest<Static<typeof RerunTasksQuery>>,
 ): Promise<RerunTasks> {
   const { caller, query, workspaceId } = request;
-  const filter = filterFor(query, caller, FAILED, (status) => isTerminalTask(status as TaskStatus));
+  const filter = filterFor(request, FAILED, (status) => isTerminalTask(status as TaskStatus));
   if (filter === undefined) return { matched: 0, left_out: 0, rerun: [], refused: [], next: '' };
   const before = cursorOf(query);
   const limit = limitOf(query);
@@ -71,6 +71,7 @@ async function rerunTasks(
     limit: limit + 1,
     ...(before === undefined ? {} : { before: { createdAtMs: before.atMs, taskId: before.id } }),
   });
+  if (records.length === 0) await mustBeNamed(parts, request);
   const { page, next } = pageOf(records, limit, (record) => ({ atMs: record.createdAtMs, id: record.taskId }));
   const done = await rerunAlready(parts, request, page);
   const chosen = page.filter(({ taskId }) => !done.has(taskId));
@@ -111,13 +112,16 @@ async function rerunAlready(
 }
 
 async function cancelTasksBy(
-  { tasks, taskActions }: TaskBulkParts,
-  { caller, query, workspaceId }: RestRequest<Static<typeof CancelTasksQuery>>,
+  parts: TaskBulkParts,
+  request: RestRequest<Static<typeof CancelTasksQuery>>,
 ): Promise<CancelledTasks> {
-  const filter = filterFor(query, caller, OPEN, (status) => OPEN.includes(status));
+  const { tasks, taskActions } = parts;
+  const { caller, query, workspaceId } = request;
+  const filter = filterFor(request, OPEN, (status) => OPEN.includes(status));
   if (filter === undefined) return { matched: 0, cancelled: [], refused: [], more: false };
   const limit = limitOf(query);
   const records = await tasks.list(workspaceId, { ...filter, limit: limit + 1 });
+  if (records.length === 0) await mustBeNamed(parts, request);
   const page = records.slice(0, limit);
   const counts = { matched: page.length, more: records.length > limit };
   if (query.dry_run === true) return { ...counts, cancelled: [], refused: [] };
@@ -139,17 +143,25 @@ function limitOf({ limit = 0, dry_run: isDry }: { readonly limit?: number; reado
 }
 
 /**
- * The filter of a request, which must name something: an empty one would mean a whole workspace.
+ * The filter of a request, which must name something: an empty one would mean a whole workspace. So does a parameter
+ * that is there and empty, as a script sends it whose variable is not set.
  * @param ordinary - statuses where the request names none
  * @returns undefined: no task that the caller may see can match
  * @throws AppError `bad_request`
  */
 function filterFor(
-  query: Static<typeof RerunTasksQuery> | Static<typeof CancelTasksQuery>,
-  caller: Caller,
+  {
+    query,
+    caller,
+    http,
+  }: Pick<RestRequest<Static<typeof RerunTasksQuery> | Static<typeof CancelTasksQuery>>, 'query' | 'caller' | 'http'>,
   ordinary: readonly string[],
   isMeant: (status: string) => boolean,
 ): Filter | undefined {
+  const [empty] = Object.entries(http.query as Readonly<Record<string, unknown>>).find(
+    ([name, value]) => value === '' && name !== 'cursor',
+  ) ?? [undefined];
+  if (empty !== undefined) throw new AppError('bad_request', `${empty}: is empty; leave it out, or name tasks by it`);
   const { dry_run: _dry, limit: _limit, ...named } = query;
   const { cursor: _cursor, ...filters } = { cursor: undefined, ...named };
   if (Object.values(filters).every((value) => value === undefined))

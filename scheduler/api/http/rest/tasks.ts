@@ -44,6 +44,11 @@ export interface TaskRouteParts {
   readonly queueDepth: (queue: QueueName) => Promise<number>;
 }
 
+/** Whether a deployment has a name. */
+export interface NamedParts {
+  readonly directory: Pick<Directory, 'hasDeploymentNamed'>;
+}
+
 export interface TaskListParts extends Omit<TaskRouteParts, 'tasks' | 'taskInputs'> {
   readonly tasks: Pick<TaskReads, 'list'>;
 }
@@ -130,6 +135,7 @@ export function listTaskSummaries({ tasks, directory }: Pick<TaskListParts, 'tas
     grants: { scopes: ['read'], confinesToApp: true },
     query: TaskSummaryQuery,
     answer: TaskSummaries,
+    errors: ['deployment_not_found'],
     handle: async ({ caller, query, workspaceId }) => {
       const limit = pageLimit(query);
       const before = cursorOf(query);
@@ -141,6 +147,7 @@ export function listTaskSummaries({ tasks, directory }: Pick<TaskListParts, 'tas
         limit: limit + 1,
         ...(before === undefined ? {} : { before: { createdAtMs: before.atMs, taskId: before.id } }),
       });
+      if (records.length === 0) await mustBeNamed({ directory }, { caller, query, workspaceId });
       const { page, next } = pageOf(records, limit, (record) => ({ atMs: record.createdAtMs, id: record.taskId }));
       const deploymentIds = page.map((record) => record.deploymentId).filter((id) => id !== null);
       const [stubs, deployments] = await Promise.all([
@@ -167,7 +174,7 @@ export function listTasks(parts: TaskListParts): RestRoute {
     grants: { scopes: ['read'], confinesToApp: true },
     query: TaskQuery,
     answer: RestTaskList,
-    errors: [QUEUES_AWAY],
+    errors: ['deployment_not_found', QUEUES_AWAY],
     handle: async ({ caller, query, workspaceId, http }) => {
       const limit = pageLimit(query);
       const before = cursorOf(query);
@@ -190,6 +197,7 @@ export function listTasks(parts: TaskListParts): RestRoute {
         offset: pageOffset(query),
         ...(before === undefined ? {} : { before: { createdAtMs: before.atMs, taskId: before.id } }),
       });
+      if (records.length === 0) await mustBeNamed(parts, { caller, query, workspaceId });
       const isDetailed = query.skip_details !== true;
       const own = records.slice(0, limit).filter((record) => record.workspaceId === workspaceId);
       const ids = own.map((record) => record.taskId);
@@ -272,6 +280,22 @@ async function depthsOf(
   return new Map(await Promise.all(queues.map(async (queue) => [queue, await parts.queueDepth(queue)] as const)));
 }
 
+/**
+ * Where a filter found nothing: says so if it has a name that no deployment has.
+ * @throws AppError `deployment_not_found`
+ */
+export async function mustBeNamed(
+  { directory }: NamedParts,
+  {
+    caller,
+    workspaceId,
+    query: { deployment_name: name },
+  }: Pick<RestRequest<Pick<TaskSummaryQuery, 'deployment_name'>>, 'caller' | 'workspaceId' | 'query'>,
+): Promise<void> {
+  if (name === undefined || (await directory.hasDeploymentNamed(workspaceId, name, ownApp(caller).appId))) return;
+  throw new AppError('deployment_not_found', `deployment_name: no deployment is called ${name}`);
+}
+
 /** @returns undefined: no task that the caller may see can match */
 export function filterOf(
   query: Omit<TaskSummaryQuery, 'cursor'>,
@@ -285,7 +309,7 @@ export function filterOf(
   const { stub_ids: stubIds, stub_names: stubNames, stub_types: stubTypes, app_id: appId } = query;
   const { container_ids: containerIds, created_at_start: createdFromMs, created_at_end: createdToMs } = query;
   const { min_duration: minDurationMs, max_duration: maxDurationMs } = query;
-  const { deployment_ids: deploymentIds, failure_reasons: failureReasons } = query;
+  const { deployment_ids: deploymentIds, deployment_name: deploymentName, failure_reasons: failureReasons } = query;
   return {
     ...(statuses === undefined ? {} : { statuses }),
     ...(taskIds === undefined ? {} : { taskIds }),
@@ -294,6 +318,7 @@ export function filterOf(
     ...(stubTypes === undefined ? {} : { stubTypes }),
     ...(containerIds === undefined ? {} : { containerIds }),
     ...(deploymentIds === undefined ? {} : { deploymentIds }),
+    ...(deploymentName === undefined ? {} : { deploymentName }),
     ...(failureReasons === undefined ? {} : { failureReasons }),
     ...(appId === undefined ? {} : { appId }),
     ...(createdFromMs === undefined ? {} : { createdFromMs }),

@@ -173,6 +173,20 @@ export async function hasDeployment(db: Queryable, workspaceId: WorkspaceId, id:
   return rows.length > 0;
 }
 
+/** Whether the workspace has a deployment of that name, or had it. @param appId - absent: in any app */
+export async function hasDeploymentNamed(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  name: string,
+  appId?: AppId,
+): Promise<boolean> {
+  const { rows } = await db.query(
+    'select 1 from deployments where workspace_id = $1 and name = $2 and ($3::text is null or app_id = $3) limit 1',
+    [workspaceId, name, appId ?? null],
+  );
+  return rows.length > 0;
+}
+
 /** The deployment of each app that was made last and is not deleted. */
 export function latestDeploymentsOfApps(
   db: Queryable,

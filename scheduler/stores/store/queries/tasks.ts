@@ -408,6 +408,8 @@ export interface TaskRowFilter {
   readonly stubTypes?: readonly string[];
   readonly containerIds?: readonly string[];
   readonly deploymentIds?: readonly string[];
+  /** Name of a deployment, whole: all versions. */
+  readonly deploymentName?: string;
   readonly failureReasons?: readonly string[];
   /** Tasks whose inputs these reruns have. */
   readonly rerunOf?: readonly string[];
@@ -458,6 +460,8 @@ const pageSql = (column: 't.workspace_id' | 't.called_by' | 'i.workspace_id', li
        and ($15::double precision is null or extract(epoch from t.ended_at - t.started_at) * 1000 <= $15)
        and ($18::text[] is null or t.rerun_of = any ($18::text[]))
        and ($19::text[] is null or t.failure_reason = any ($19::text[]))
+       and ($20::text is null or (d.workspace_id = $1 and d.name = $20 and t.stub_id = any (array(
+         select n.stub_id from deployments n where n.workspace_id = $1 and n.name = $20))))
      order by ${ORDER[column].replaceAll(',', ' desc,')} desc limit ${limit}`;
 
 /** Result of a task that failed. A longer one is left out, because it would be read whole for one line. */
@@ -497,6 +501,7 @@ export function listTasks(db: Queryable, filter: TaskRowFilter): Promise<TaskRow
       filter.offset ?? 0,
       filter.rerunOf ?? null,
       filter.failureReasons ?? null,
+      filter.deploymentName ?? null,
     ],
     map,
   );
