@@ -11,7 +11,7 @@ import { Examined } from '../helpers/examined-rows.ts';
 import { waitFor } from '../helpers/services.ts';
 
 const LINES = { pglite: 200_000, postgres: 2_000_000 } as const;
-const FILLED_AT_ONCE = 100_000;
+const FILLED_AT_ONCE = 20_000;
 const SEARCHERS = 4;
 
 describe.each(['pglite', 'postgres'] as const)('%s', (kind) => {

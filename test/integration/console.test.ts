@@ -131,6 +131,26 @@ test('a page of another origin, and another name of the host, are turned away', 
   expect((await post({ code }, { origin: own })).status).toBe(200);
 });
 
+test('a session gets no signature of its workspace, and ends no key that tokens were signed with', async () => {
+  const session = await entered();
+  await platform.deploy('signs', { stubType: 'taskqueue/deployment' });
+  const headers = sent(session);
+  const callback = encodeURIComponent('https://example.org/hook');
+  const called = await platform.call(
+    `POST /console/api/calls/taskqueue/signs?callback_url=${callback}`,
+    {},
+    { ...WITHOUT_TOKEN, headers },
+  );
+  expect([called.status, called.text]).toEqual([403, expect.stringContaining('not for calls from the console')]);
+  const administrator = sent(await entered(platform.admin.token));
+  const ended = await platform.call(
+    'DELETE /console/api/v1/signing-key/first',
+    {},
+    { ...WITHOUT_TOKEN, headers: administrator },
+  );
+  expect([ended.status, ended.json['code']]).toEqual([404, 'not_found']);
+});
+
 test('what the session says it may do is what it may do', async () => {
   const rights = async (token: string): Promise<Json> => (await through('GET /session', await entered(token), {})).json;
   const read = await aToken({ scopes: ['read'], name: 'looks' });

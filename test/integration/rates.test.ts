@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { request } from 'undici';
-import { CONSOLE_PER_MINUTE } from '../../scheduler/api/http/console/passage.ts';
+import { CONSOLE_PER_MINUTE, SIGN_INS_PER_MINUTE } from '../../scheduler/api/http/console/passage.ts';
 import { REFUSALS_PER_MINUTE } from '../../scheduler/workspaces/identity/refusals.ts';
 import { aPlatform, WITH_FIELDS } from './verbs-fixture.ts';
 import type { Json, Person, Platform } from './verbs-fixture.ts';
@@ -249,5 +249,19 @@ test.each([
   // Minutes of the clock count, so that one of two has all of them.
   const statuses = await Promise.all(Array.from({ length: 2 * CONSOLE_PER_MINUTE + 1 }, ask));
   expect(statuses.filter((status) => status === 429).length).toBeGreaterThan(0);
+  expect((await platform.call('GET /api/v1/session', undefined, { token: platform.admin.token })).status).toBe(200);
+});
+
+test('a token signs in so many times a minute, and has its API beside', async () => {
+  const signIn = async (): Promise<number> =>
+    (
+      await fetch(`http://${platform.address}/console/session`, {
+        method: 'POST',
+        body: JSON.stringify({ token: platform.admin.token }),
+      })
+    ).status;
+  const statuses = await Promise.all(Array.from({ length: 2 * SIGN_INS_PER_MINUTE + 1 }, signIn));
+  expect(statuses).toContain(429);
+  expect(statuses).toContain(200);
   expect((await platform.call('GET /api/v1/session', undefined, { token: platform.admin.token })).status).toBe(200);
 });

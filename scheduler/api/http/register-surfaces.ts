@@ -209,7 +209,7 @@ function registerRest(on: Registering, calls: Omit<ConsoleCallParts, 'callerOf'>
     await countSession(parts.rates, caller);
     return caller;
   };
-  const ofConsole = { sessions, files, place, authenticator, log, ...calls, callerOf };
+  const ofConsole = { sessions, files, place, authenticator, log, rates: parts.rates, ...calls, callerOf };
   plugin(app, CONSOLE_BASE, (scope) => registerConsole(scope, ofConsole));
 }
 

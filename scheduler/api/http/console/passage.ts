@@ -18,8 +18,11 @@ declare module 'fastify' {
   }
 }
 
-/** Requests of one session in a minute. */
+/** Requests of one session in a minute, and of all sessions of a token. */
 export const CONSOLE_PER_MINUTE = 300;
+const TOKEN_PER_MINUTE = 1_200;
+/** Sign-ins by one token in a minute: each is a row and a line of the audit trail. */
+export const SIGN_INS_PER_MINUTE = 30;
 
 /** Headers of every answer of the console. */
 export const CONSOLE_HEADERS = {
@@ -64,10 +67,31 @@ export const sendersOf = (byToken: Senders, bySession: Senders): Senders => ({
   look: (request) => (isThrough(request) ? bySession : byToken).look(request),
 });
 
-/** Counts a request in the rate of its session. @throws AppError `rate_limited` */
-export async function countSession(rates: Pick<Rates, 'take'> | undefined, { console: by }: Caller): Promise<void> {
-  const seconds = await rates?.take(by?.sessionId ?? '', 'console', CONSOLE_PER_MINUTE);
+/** Rates; undefined: there is no bound. */
+export type ConsoleRates = Pick<Rates, 'take'> | undefined;
+
+/** Counts a request in the rates of its session and token. @throws AppError `rate_limited` */
+export async function countSession(rates: ConsoleRates, { console: by, tokenId }: Caller): Promise<void> {
+  await count(
+    rates,
+    by?.sessionId ?? '',
+    CONSOLE_PER_MINUTE,
+    `this session may send ${CONSOLE_PER_MINUTE} requests a minute`,
+  );
+  await count(
+    rates,
+    tokenId,
+    TOKEN_PER_MINUTE,
+    `the sessions of this token may send ${TOKEN_PER_MINUTE} requests a minute`,
+  );
+}
+
+/** Counts a sign-in by a token. @throws AppError `rate_limited` */
+export const countSignIn = (rates: ConsoleRates, { tokenId }: Pick<Caller, 'tokenId'>): Promise<void> =>
+  count(rates, `in:${tokenId}`, SIGN_INS_PER_MINUTE, `a token may sign in ${SIGN_INS_PER_MINUTE} times a minute`);
+
+async function count(rates: ConsoleRates, of: string, perMinute: number, rule: string): Promise<void> {
+  const seconds = await rates?.take(of, 'console', perMinute);
   if (seconds === undefined) return;
-  const text = `this session may send ${CONSOLE_PER_MINUTE} requests a minute: wait ${seconds} s`;
-  throw new AppError('rate_limited', text, { details: { retryAfterSeconds: seconds } });
+  throw new AppError('rate_limited', `${rule}: wait ${seconds} s`, { details: { retryAfterSeconds: seconds } });
 }

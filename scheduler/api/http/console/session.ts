@@ -14,6 +14,8 @@ import { actorOf } from '../../../workspaces/events/audit.ts';
 import { factsOf } from '../origin.ts';
 import { cookieOf } from '../streams/head.ts';
 import type { ConsolePlace } from './address.ts';
+import { countSignIn } from './passage.ts';
+import type { ConsoleRates } from './passage.ts';
 
 /** Header with the half that the page keeps. */
 const KEY_HEADER = 'x-longshore-console';
@@ -23,6 +25,7 @@ export interface SessionParts {
   readonly sessions: Pick<ConsoleSessions, 'find' | 'look' | 'enter' | 'begin' | 'end'>;
   readonly place: ConsolePlace;
   readonly authenticator: Authenticator;
+  readonly rates?: ConsoleRates;
 }
 
 const unauthorized = (text: string): AppError => new AppError('unauthorized', text);
@@ -53,7 +56,7 @@ export function sessionSenders({ sessions, place, authenticator }: SessionParts)
 }
 
 export function registerSession(scope: FastifyInstance, parts: SessionParts): void {
-  const { sessions, place, authenticator } = parts;
+  const { sessions, place, authenticator, rates } = parts;
   const decode = compileDecoder(BeginSession);
   const parse = bodyParser(BeginSession);
 
@@ -74,6 +77,7 @@ export function registerSession(scope: FastifyInstance, parts: SessionParts): vo
     }
     if (caller.type === 'container' || caller.isLast === true)
       throw unauthorized('a token of a container, or for one use, cannot sign a browser in');
+    await countSignIn(rates, caller);
     const opened = await sessions.begin(caller, factsOf(request));
     if (opened === undefined) throw unauthorized(NO_SESSION);
     return opened;

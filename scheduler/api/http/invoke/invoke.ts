@@ -62,6 +62,7 @@ import type { InvokedKind, Method } from './kinds.ts';
 import { isStreamed, KINDS, STREAMED_KINDS } from './kinds.ts';
 import type { FailureParts } from './refusal.ts';
 import {
+  CALLBACK_OF_CONSOLE,
   CALLBACK_OF_NOBODY,
   CALLBACK_OUTSIDE,
   FOREIGN_ORIGIN,
@@ -373,6 +374,7 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
     // A callback is signed in the workspace's name and sent to a
     // given address: only the workspace itself may ask for it.
     if (caller?.workspaceId !== target.workspaceId) return sendRefusal(reply, CALLBACK_OF_NOBODY);
+    if (caller.console !== undefined) return sendRefusal(reply, CALLBACK_OF_CONSOLE);
     const problem = typeof callbackUrl === 'string' ? parts.callbackProblem(callbackUrl) : 'must be a text';
     if (problem !== undefined) return sendRefusal(reply, new Refusal(400, 'error', `callback_url ${problem}`));
     const told = (): void => submit({ target, caller }, { ...call, callbackUrl: callbackUrl as string }, reply, fail);

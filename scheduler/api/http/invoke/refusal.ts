@@ -28,6 +28,11 @@ export const NO_STUB = new Refusal(400, 'message', 'Invalid stub');
 export const NOT_PUBLIC = new Refusal(400, 'error', 'invalid stub id');
 export const badPayload = (why: string): Refusal => new Refusal(400, 'error', 'invalid request payload', why);
 export const CALLBACK_OF_NOBODY = new Refusal(401, 'error', 'callback_url needs a token of the workspace');
+export const CALLBACK_OF_CONSOLE = new Refusal(
+  403,
+  'error',
+  'callback_url is not for calls from the console: use the command line or a token',
+);
 export const CALLBACK_OUTSIDE = new Refusal(
   403,
   'error',

@@ -36,6 +36,8 @@ export function signingKeyRoutes(ring: Pick<KeyRing, 'list' | 'rotate' | 'retire
     }),
     restRoute({
       http: 'DELETE /signing-key/{keyId}',
+      // A session does not say by which key its token was signed.
+      byTokenOnly: true,
       tag: 'installation',
       summary: 'End a key and every token that it signed (administrator)',
       scope: 'admin',
