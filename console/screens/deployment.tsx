@@ -6,6 +6,7 @@ import type { Explained } from '../api/explain.ts';
 import { may } from '../api/session.ts';
 import { useLive } from '../live/live.ts';
 import { useResource } from '../live/resource.ts';
+import { counted, readyOf } from '../parts/counted.ts';
 import { CallStatistics } from '../parts/calls.tsx';
 import { Command, Shown, Twin } from '../parts/notices.tsx';
 import { State } from '../parts/state.tsx';
@@ -120,7 +121,7 @@ function Scaling({ of }: { readonly of: NonNullable<Explained['scaling']> }) {
   return (
     <>
       <dl class="numbers">
-        <Number label="ready" value={`${of.ready} of ${of.wanted ?? of.live}`} />
+        <Number label="ready" value={readyOf(of.ready, of.wanted ?? of.live)} />
         <Number label="calls that wait" value={of.waiting} />
         <Number label="calls that run" value={of.running} />
         <Number label="containers may be" value={`${of.min_containers} to ${of.max_containers}`} />
@@ -135,7 +136,7 @@ function Scaling({ of }: { readonly of: NonNullable<Explained['scaling']> }) {
       )}
       {of.containers.length === 0 ? null : (
         <details>
-          <summary>{of.containers.length === 1 ? '1 container' : `${of.containers.length} containers`}</summary>
+          <summary>{counted(of.containers.length, 'container')}</summary>
           <ul>
             {of.containers.map((container) => (
               <li key={container.container_id}>

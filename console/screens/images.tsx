@@ -5,6 +5,7 @@ import type { Static } from 'typebox';
 import { rest } from '../api/client.ts';
 import { may } from '../api/session.ts';
 import { useResource } from '../live/resource.ts';
+import { counted } from '../parts/counted.ts';
 import { Action } from '../parts/action.tsx';
 import { bytesOf } from '../parts/bytes.ts';
 import { shownLine, shownText } from '../parts/hostile.ts';
@@ -51,7 +52,7 @@ function Row({
     <li>
       <State state={image.state} /> <code>{shownText(image.name)}</code>{' '}
       <span class="faint">
-        Python {shownText(image.python_version)} · {image.machines.length} machines
+        Python {shownText(image.python_version)} · {counted(image.machines.length, 'machine')}
         {largest === 0 ? '' : ` · ${bytesOf(largest)}`} · used {agoOf(image.used_at)}
       </span>
       {image.error === '' ? null : <p class="error">{shownLine(image.error)}</p>}

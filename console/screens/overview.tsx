@@ -4,6 +4,7 @@ import { useState } from 'preact/hooks';
 import type { HealthList, HealthRow } from '#shared/api/rest/deployment-health.ts';
 import { may } from '../api/session.ts';
 import { useLive } from '../live/live.ts';
+import { readyOf } from '../parts/counted.ts';
 import { Bars, countText, errorText } from '../parts/calls.tsx';
 import { Command, Shown, Twin } from '../parts/notices.tsx';
 import { State } from '../parts/state.tsx';
@@ -90,7 +91,7 @@ function DeploymentRow({ row, home }: { readonly row: HealthRow; readonly home: 
         <span class="faint">
           v{row.version} · {row.stub_type.split('/')[0]}
           {row.since === null ? '' : ` · for ${between(row.since, null)}`}
-          {row.ready === null || row.wanted === null ? '' : ` · ${row.ready}/${row.wanted} ready`}
+          {row.ready === null || row.wanted === null ? '' : ` · ${readyOf(row.ready, row.wanted)} ready`}
           {row.hour.calls === 0
             ? ''
             : ` · ${countText(row.hour.calls)} ${row.hour.calls === 1 ? 'call' : 'calls'} in the hour, ${errorText(row.hour.errors, row.hour.calls)}`}

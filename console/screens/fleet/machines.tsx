@@ -6,6 +6,7 @@ import type { ListWorkersResponse, Worker } from '#shared/api/workers.ts';
 import { ApiError, gateway, queryOf, root } from '../../api/client.ts';
 import { may } from '../../api/session.ts';
 import { useResource } from '../../live/resource.ts';
+import { counted } from '../../parts/counted.ts';
 import { shownText } from '../../parts/hostile.ts';
 import { Command, Failure, Shown, Twin } from '../../parts/notices.tsx';
 import { agoOf, spanOf } from '../../parts/time.ts';
@@ -44,7 +45,8 @@ export function Machines({ id }: { readonly id: string }) {
             <>
               {id === '' ? (
                 <p class="summary">
-                  {machines.length} machines, {machines.filter(({ status }) => status === 'available').length} available
+                  {counted(machines.length, 'machine')},{' '}
+                  {machines.filter(({ status }) => status === 'available').length} available
                 </p>
               ) : null}
               <ul class="rows">
@@ -121,7 +123,7 @@ function Row({
         {' · '}
         {machine.cpu / 1000} CPU{' · '}
         {Math.round(machine.memory / GIB)} GiB{' · '}
-        {use?.containerCount ?? 0} containers
+        {counted(use?.containerCount ?? 0, 'container')}
         {machine.agentVersion === '' ? '' : ` · agent ${shownText(machine.agentVersion)}`}
       </p>
       {machine.conditions.map((condition) => (

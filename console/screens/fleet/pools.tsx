@@ -4,6 +4,7 @@ import type { ProviderRecord } from '#shared/api/rest/providers.ts';
 import { gateway, queryOf, rest, root } from '../../api/client.ts';
 import { may } from '../../api/session.ts';
 import { useResource } from '../../live/resource.ts';
+import { counted } from '../../parts/counted.ts';
 import { commandsIn, shownText } from '../../parts/hostile.ts';
 import { Command, Shown, Twin } from '../../parts/notices.tsx';
 import { Sentence } from '../../parts/text.tsx';
@@ -55,8 +56,9 @@ function Row({ pool }: { readonly pool: Pool }) {
       </p>
       {state === null ? null : (
         <p class="faint">
-          {state.readyMachines} of {state.registeredMachines} machines ready · {state.freeGpu} GPUs free ·{' '}
-          {state.runningContainers} containers run · {state.pendingContainers} on their way
+          {state.readyMachines} of {counted(state.registeredMachines, 'machine')} ready ·{' '}
+          {counted(state.freeGpu, 'GPU')} free · {counted(state.runningContainers, 'container')} running ·{' '}
+          {state.pendingContainers} on their way
         </p>
       )}
       {(state?.reasons ?? []).map((reason) => (

@@ -2,6 +2,7 @@
 import type { WaitingGroup, WaitingList } from '#shared/api/rest/waiting.ts';
 import { rest } from '../../api/client.ts';
 import { useResource } from '../../live/resource.ts';
+import { counted } from '../../parts/counted.ts';
 import { commandsIn, shownText } from '../../parts/hostile.ts';
 import { Command, Shown, Twin } from '../../parts/notices.tsx';
 import { homeOf } from '../../parts/shell.tsx';
@@ -22,7 +23,8 @@ export function Waiting() {
           ) : (
             <>
               <p class="summary">
-                {containers} containers wait in {groups} groups. The leader looked at {clockOf(looked_at)}.
+                {counted(containers, 'container')} waiting in {counted(groups, 'group')}. The leader looked at{' '}
+                {clockOf(looked_at)}.
               </p>
               <ul class="rows">
                 {data.map((group) => (
