@@ -23,7 +23,7 @@ import { Tasks } from './screens/tasks.tsx';
 function inWorkspace<P extends string>(
   Screen: FunctionComponent<ScreenProps & Record<P, string>>,
   titleOf: (params: Record<P, string>) => string,
-  isShown: () => boolean = () => true,
+  isShown: (workspaceId: string) => boolean = () => true,
 ) {
   return function Framed() {
     const { params } = useRoute();
@@ -43,7 +43,7 @@ function inWorkspace<P extends string>(
               <code>longshore console --context NAME</code>.
             </p>
           </>
-        ) : !isShown() ? (
+        ) : !isShown(workspace.id) ? (
           <>
             <h1>{shownText(title)}</h1>
             <p class="notice">

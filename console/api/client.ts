@@ -38,7 +38,7 @@ export const keyOf = (): string | null => keyStore.read();
 export const keepKey = (key: string): void => localStorage.setItem(KEY, key);
 export const forgetKey = (): void => localStorage.removeItem(KEY);
 
-/** Told when the scheduler knows the session no more; `session.ts` listens. */
+/** Told when the scheduler refused a session; `session.ts` listens, and looks whether there is one now. */
 export const sessionEnd: { tell: () => void } = { tell: () => undefined };
 
 interface Sent {

@@ -3,6 +3,8 @@ import { computed, signal } from '@preact/signals';
 import type { BegunSession, ConsoleSession, SessionRecord } from '#shared/api/rest/session.ts';
 import type { WorkspaceList } from '#shared/api/rest/workspaces.ts';
 import type { Static } from 'typebox';
+import { segmentAmong, workspaceAmong } from '../parts/segments.ts';
+import type { NamedWorkspace } from '../parts/segments.ts';
 import { ApiError, forgetKey, keepKey, keyOf, rest, send, sessionEnd } from './client.ts';
 
 export interface SignedIn {
@@ -15,11 +17,7 @@ export const signedIn = signal<SignedIn | null | undefined>(undefined);
 /** Why the last session ended; empty: nobody knows, or nothing ended. */
 export const endedBecause = signal('');
 
-interface NamedWorkspace {
-  readonly id: string;
-  readonly name: string;
-}
-/** Workspaces that the token may name; those of an administrator are read once. */
+/** Workspaces that the token may name; those of an administrator are read at the sign-in, and with their screen. */
 export const workspaces = signal<readonly NamedWorkspace[]>([]);
 
 /** Rights of the token: routes such as `GET /task/{ws}`. */
@@ -33,27 +31,31 @@ export function mayInvoke(workspaceId: string, appId: string): boolean {
   return facts.token.app_id === null || facts.token.app_id === appId;
 }
 
-/** Whether the token may call models, which belong to no app. */
-export const mayCallModels = (): boolean => hasScope('invoke') && signedIn.value?.facts.token.app_id === null;
+/** The same of models, which belong to no app. */
+export const mayCallModels = (workspaceId: string): boolean => mayInvoke(workspaceId, '');
 
 function hasScope(scope: string): boolean {
   const scopes = signedIn.value?.facts.token.scopes ?? [];
   return scopes.length === 0 || scopes.some((one) => one === scope);
 }
 
-/** Looks whether this browser has a session. */
+/** Looks whether this browser has a session. @throws ApiError but for a refusal */
 export async function look(): Promise<void> {
-  if (keyOf() === null) {
+  const key = keyOf();
+  if (key === null) {
     signedIn.value = null;
     return;
   }
   try {
     const session = (await (await send('/session')).json()) as ConsoleSession;
-    signedIn.value = { session, facts: await rest<SessionRecord>('/session') };
+    const facts = await rest<SessionRecord>('/session');
+    const before = signedIn.value?.session.id;
+    // Another tab signed in anew: what this page holds is of the session before.
+    if (before !== undefined && before !== session.id) return location.reload();
+    signedIn.value = { session, facts };
   } catch (error) {
     if (!(error instanceof ApiError) || error.status !== 401) throw error;
-    over();
-    return;
+    return await over(key);
   }
   await readWorkspaces();
 }
@@ -67,36 +69,46 @@ export async function signIn(by: { readonly code: string } | { readonly token: s
 }
 
 export async function signOut(): Promise<void> {
+  const key = keyOf();
   // A session that the scheduler does not know any more is over as well.
   await send('/session', { method: 'DELETE' }).catch(() => undefined);
-  over('');
+  await over(key, '');
 }
 
-/** Forgets the session, because the scheduler refused it. */
-function over(why = 'the session is over, or its token was switched off'): void {
+/** Forgets a session that is over. Where another tab has begun a new one meanwhile, that one is looked at. */
+async function over(key: string | null, why = 'the session is over, or its token was switched off'): Promise<void> {
+  if (keyOf() !== key) return await look();
   if (signedIn.value !== null && signedIn.value !== undefined) endedBecause.value = why;
   forgetKey();
   signedIn.value = null;
 }
 
-sessionEnd.tell = () => over();
+let looking: Promise<void> | undefined;
+
+// A refusal may be late, and of the session before: the session that is there now is asked for by itself.
+sessionEnd.tell = () => {
+  looking ??= look()
+    .catch(() => undefined)
+    .finally(() => (looking = undefined));
+};
 
 async function readWorkspaces(): Promise<void> {
   const facts = signedIn.value?.facts;
   if (facts === undefined) return;
   workspaces.value = [facts.workspace];
   if (!may('GET /workspace')) return;
-  const list = await rest<Static<typeof WorkspaceList>>('/workspace?limit=1000').catch(() => undefined);
-  if (list === undefined) return;
+  await allWorkspaces().catch(() => undefined);
+}
+
+/** All workspaces, which addresses can name from then on. @throws ApiError */
+export async function allWorkspaces(signal?: AbortSignal): Promise<Static<typeof WorkspaceList>> {
+  const list = await rest<Static<typeof WorkspaceList>>('/workspace?limit=1000', { signal });
   workspaces.value = list.data.map(({ id, name }) => ({ id, name }));
+  return list;
 }
 
 /** The part of an address that names a workspace: its name, where no other has it. */
-export function segmentOf({ id, name }: NamedWorkspace): string {
-  const same = workspaces.value.filter((one) => one.name === name);
-  return name === '' || same.length > 1 ? id : name;
-}
+export const segmentOf = (one: NamedWorkspace): string => segmentAmong(workspaces.value, one);
 
 /** The workspace that a part of an address names; undefined: the token sees none of that name. */
-export const workspaceAt = (segment: string): NamedWorkspace | undefined =>
-  workspaces.value.find((one) => one.id === segment) ?? workspaces.value.find((one) => one.name === segment);
+export const workspaceAt = (segment: string): NamedWorkspace | undefined => workspaceAmong(workspaces.value, segment);

@@ -20,7 +20,8 @@ const FIRST: readonly Omit<Place, 'Screen'>[] = [
 ];
 
 /** The first screen that the token may see. */
-export const firstPath = (): string => [...FIRST, ...PLACES].find(({ isShown }) => isShown())?.path ?? '';
+export const firstPath = (): string =>
+  [...FIRST, ...PLACES].find(({ isShown }) => isShown(signedIn.value?.facts.workspace.id ?? ''))?.path ?? '';
 
 interface FleetPlace {
   readonly title: string;
@@ -84,7 +85,7 @@ export function Shell({ segment, children }: { readonly segment: string; readonl
         ) : (
           <span class="workspace">{shownText(shown?.name ?? segment)}</span>
         )}
-        <Navigation home={home} />
+        <Navigation home={home} workspaceId={shown?.id ?? ''} />
         {fleetPlaces().length === 0 ? null : (
           <nav class="fleet" aria-label="Fleet">
             {fleetPlaces().map((place) => {
@@ -121,12 +122,12 @@ export function Shell({ segment, children }: { readonly segment: string; readonl
   );
 }
 
-function Navigation({ home }: { readonly home: string }) {
+function Navigation({ home, workspaceId }: { readonly home: string; readonly workspaceId: string }) {
   const { path } = useLocation();
   const [isOpen, setOpen] = useState(false);
   useEffect(() => setOpen(false), [path]);
   const link = (place: Omit<Place, 'Screen'>, isFurther: boolean) => {
-    if (!place.isShown()) return null;
+    if (!place.isShown(workspaceId)) return null;
     const href = `${home}${place.path}`;
     const isHere = place.path === '' ? path === href || path.startsWith(`${home}/d/`) : path.startsWith(href);
     return (

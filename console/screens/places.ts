@@ -8,7 +8,7 @@ export interface Place {
   readonly title: string;
   /** Behind the address of the workspace. */
   readonly path: string;
-  readonly isShown: () => boolean;
+  readonly isShown: (workspaceId: string) => boolean;
   readonly Screen: FunctionComponent<ScreenProps>;
 }
 

@@ -377,6 +377,14 @@ test('screens fit a narrow window, in light and dark, empty and full, and axe fi
         expect([home, path, colorScheme, await axe(page)]).toEqual([home, path, colorScheme, []]);
       }
     }
+  // Models are called in the token's own workspace: another has no place to call them.
+  const links = page.getByRole('navigation', { name: 'Screens' }).getByRole('link', { name: 'Playground' });
+  await page.setViewportSize({ width: 1280, height: 800 });
+  await page.goto(`${full.replace(/\/w\/[^/]+$/, '/w/bare')}/playground`);
+  await sees(page.getByText('This token may not see that'));
+  expect([await links.count(), await page.getByLabel('Message').count()]).toEqual([0, 0]);
+  await page.goto(`${full}/playground`);
+  await sees(links);
 });
 
 test('each kind of token is shown screens that it may read, and meets no refusal', async ({

@@ -1,6 +1,7 @@
 // Containers that wait for a machine, by deployment: how many, why, what is kept for them, and whether a pool grows.
 import type { WaitingGroup, WaitingList } from '#shared/api/rest/waiting.ts';
 import { rest } from '../../api/client.ts';
+import { segmentOf } from '../../api/session.ts';
 import { useResource } from '../../live/resource.ts';
 import { counted } from '../../parts/counted.ts';
 import { commandsIn, shownText } from '../../parts/hostile.ts';
@@ -49,7 +50,7 @@ export function asksOf({ asks }: Pick<WaitingGroup, 'asks'>): string {
 
 function Group({ group }: { readonly group: WaitingGroup }) {
   const { workspace_name, workspace_id, name, containers, reservation, growth, step } = group;
-  const home = homeOf(workspace_name === '' ? workspace_id : workspace_name);
+  const home = homeOf(segmentOf({ id: workspace_id, name: workspace_name }));
   return (
     <li>
       <p>

@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks';
 import type { CreatedWorkspace, WorkspaceList } from '#shared/api/rest/workspaces.ts';
 import type { Static } from 'typebox';
 import { ApiError, rest } from '../../api/client.ts';
-import { may } from '../../api/session.ts';
+import { allWorkspaces, may, segmentOf } from '../../api/session.ts';
 import { useResource } from '../../live/resource.ts';
 import { shownText } from '../../parts/hostile.ts';
 import { Command, Failure, Shown, Twin } from '../../parts/notices.tsx';
@@ -16,7 +16,7 @@ const EVERY_MS = 10_000;
 type List = Static<typeof WorkspaceList>;
 
 export function Workspaces() {
-  const list = useResource('workspaces', (signal) => rest<List>('/workspace?limit=1000', { signal }), EVERY_MS);
+  const list = useResource('workspaces', allWorkspaces, EVERY_MS);
   return (
     <>
       <h1>Workspaces</h1>
@@ -47,7 +47,7 @@ function Row({ workspace }: { readonly workspace: List['data'][number] }) {
     <li>
       <p>
         <strong>
-          <a href={homeOf(shown)}>{shownText(shown)}</a>
+          <a href={homeOf(segmentOf(workspace))}>{shownText(shown)}</a>
         </strong>{' '}
         <span class="faint">
           made {agoOf(workspace.created_at)}
