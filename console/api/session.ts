@@ -24,6 +24,9 @@ export const workspaces = signal<readonly NamedWorkspace[]>([]);
 const rights = computed(() => new Set(signedIn.value?.facts.rights ?? []));
 export const may = (route: string): boolean => rights.value.has(route);
 
+/** Where everything but the console is; undefined: at the address of the console, too. */
+export const apiUrl = (): string | undefined => signedIn.value?.facts.domains.api_url ?? undefined;
+
 /** Whether the token may call deployments of an app in a workspace. A call is one in the token's own workspace. */
 export function mayInvoke(workspaceId: string, appId: string): boolean {
   const facts = signedIn.value?.facts;

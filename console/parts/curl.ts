@@ -1,5 +1,6 @@
-// Calls of the REST API as lines for curl, with the token that the command line uses. Pure but for the page's address.
+// Calls of the REST API as lines for curl, with the token that the command line uses. Pure but for the addresses.
 import { root } from '../api/client.ts';
+import { apiUrl } from '../api/session.ts';
 import { word } from './word.ts';
 
 export interface Call {
@@ -13,8 +14,8 @@ export interface Call {
 
 const BEARER = '-H "Authorization: Bearer $(longshore context token)"';
 
-/** The address of the scheduler, as this browser reaches it. */
-export const base = (): string => `${location.origin}${root.slice(0, -'/console'.length)}`;
+/** The address of the scheduler for programs: as this browser reaches it, where the console has none of its own. */
+export const base = (): string => apiUrl() ?? `${location.origin}${root.slice(0, -'/console'.length)}`;
 
 /** A line for curl that sends a call below `/api/v1`. */
 export const curlOf = ({ method, path, body, hidden = [] }: Call): string =>

@@ -4,7 +4,7 @@ import { useRef, useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 import type { FileAddress, VolumeEntry, VolumeRecord } from '#shared/api/rest/volumes.ts';
 import { ApiError, queryOf, rest } from '../api/client.ts';
-import { may } from '../api/session.ts';
+import { apiUrl, may } from '../api/session.ts';
 import { apiErrorOf } from '../parts/action.tsx';
 import { bytesOf } from '../parts/bytes.ts';
 import { base } from '../parts/curl.ts';
@@ -117,7 +117,8 @@ function Files({ workspaceId, home, volume, path, find }: FilesProps) {
         </label>
         <button type="submit">Find</button>
       </form>
-      {may(ADDRESS) ? <Upload {...{ workspaceId, volume, path }} again={list.again} /> : null}
+      {mayMove() ? <Upload {...{ workspaceId, volume, path }} again={list.again} /> : null}
+      {may(ADDRESS) && !mayMove() ? <Twin line={bringLine(volume, path)} /> : null}
       <Shown of={list}>
         {({ data, isCut }) => (
           <>
@@ -157,14 +158,19 @@ function Entry({
       <span class="faint">
         {entry.kind === 'file' ? bytesOf(entry.size) : entry.kind} · {agoOf(entry.modified_at)}
       </span>{' '}
-      {entry.kind !== 'file' || !entry.addressable ? null : entry.size > MOST_BYTES ? (
+      {entry.kind !== 'file' || !entry.addressable ? null : entry.size > MOST_BYTES || apiUrl() !== undefined ? (
         <Command line={`longshore volume cp ${word(`${volume}:${whole}`)} .`} />
-      ) : may(ADDRESS) ? (
+      ) : mayMove() ? (
         <Save {...{ workspaceId, volume }} path={whole} />
       ) : null}
     </li>
   );
 }
+
+const bringLine = (volume: string, path: string): string => `longshore volume cp FILE ${word(`${volume}:${path}`)}`;
+
+/** Whether files pass through this page. One at an address of the console's own reaches no file: a command does. */
+const mayMove = (): boolean => may(ADDRESS) && apiUrl() === undefined;
 
 /** The signed address of a file, at the address by which this browser reaches the scheduler. */
 async function addressOf({ workspaceId, volume, path }: Place, method: 'GET' | 'PUT'): Promise<string> {
@@ -255,7 +261,7 @@ function Upload({ again, ...place }: Place & { readonly again: () => void }) {
       </p>
       <p role="status">{shownText(text)}</p>
       {failure === undefined ? null : <Failure failure={failure} />}
-      <Command line={`longshore volume cp FILE ${word(`${place.volume}:${place.path}`)}`} />
+      <Command line={bringLine(place.volume, place.path)} />
     </details>
   );
 }

@@ -375,6 +375,24 @@ test('the table has no secret, and a token has a bounded number of sessions', as
   expect((await post({ code: last })).status).toBe(200);
 });
 
+test('a console with a name of its own is told where everything else is', async () => {
+  const own = 'http://console.example.org';
+  for (const external of [undefined, 'https://gpu.example.org/']) {
+    const apart = await aPlatform({
+      LONGSHORE_CONSOLE_URL: own,
+      ...(external === undefined ? {} : { LONGSHORE_EXTERNAL_URL: external }),
+    });
+    try {
+      const { domains } = (await apart.call('GET /api/v1/session')).json as { readonly domains: unknown };
+      const api = external === undefined ? `http://${apart.address}` : 'https://gpu.example.org';
+      expect(domains).toMatchObject({ console_url: own, api_url: api });
+    } finally {
+      await apart.stop();
+    }
+  }
+  expect((await platform.call('GET /api/v1/session')).json).toMatchObject({ domains: { api_url: null } });
+});
+
 test('a scheduler without the console has none of it', async () => {
   const without = await aPlatform({ LONGSHORE_CONSOLE: 'off' });
   try {

@@ -1,5 +1,5 @@
-// The origin of URLs given to a caller: the configured one, else the name
-// that the caller used, else the address that the server listens on.
+// The origin of URLs given to a caller: the configured one, else the name that the caller used, else the address that
+// the server listens on. The name of the console alone is never one: nothing else answers there.
 import type { FastifyRequest } from 'fastify';
 import { actorOf, bounded } from '../../workspaces/events/audit.ts';
 import type { Actor, RequestFacts } from '../../workspaces/events/audit.ts';
@@ -16,11 +16,14 @@ export function originReader(settings: {
   readonly listenUrl: () => string | null;
   readonly scheme: 'http' | 'https';
   readonly trustsLoopback: boolean;
+  /** Whether a host is the console's alone. */
+  readonly isConsole?: (request: FastifyRequest) => boolean;
 }): (request: FastifyRequest) => Origin {
   const external = settings.externalUrl?.replace(/\/+$/, '') ?? null;
   return (request) => {
     const { host } = request.headers;
-    const named = host !== undefined && HOST.test(host) ? `${settings.scheme}://${host}` : null;
+    const isNamed = host !== undefined && HOST.test(host) && settings.isConsole?.(request) !== true;
+    const named = isNamed ? `${settings.scheme}://${host}` : null;
     return {
       baseUrl: external ?? named ?? settings.listenUrl() ?? 'http://127.0.0.1:1994',
       loopback: settings.trustsLoopback && isLoopback(request),

@@ -102,6 +102,10 @@ export function registerAll(app: FastifyInstance, state: ServerState, parts: Sur
   const { settings } = parts;
   const { scheme, listenUrl } = state;
   const trustsLoopback = mayTrustLoopback(settings);
+  const place =
+    settings.console === 'off'
+      ? undefined
+      : new ConsolePlace({ consoleUrl: settings.consoleUrl ?? null, externalUrl: settings.externalUrl });
   const on: Registering = {
     app,
     state,
@@ -110,11 +114,14 @@ export function registerAll(app: FastifyInstance, state: ServerState, parts: Sur
     authenticator: made.authenticator,
     urls: { invokeDomain: settings.invokeDomain },
     trustsLoopback,
-    originOf: originReader({ externalUrl: settings.externalUrl, listenUrl, scheme, trustsLoopback }),
-    console:
-      settings.console === 'off'
-        ? undefined
-        : new ConsolePlace({ consoleUrl: settings.consoleUrl ?? null, externalUrl: settings.externalUrl }),
+    originOf: originReader({
+      externalUrl: settings.externalUrl,
+      listenUrl,
+      scheme,
+      trustsLoopback,
+      isConsole: (request) => place?.isItsOwn(request) === true,
+    }),
+    console: place,
   };
   if (on.console !== undefined) {
     keepApart(app, { place: on.console });
@@ -174,6 +181,7 @@ function registerRest(on: Registering, calls: Omit<ConsoleCallParts, 'callerOf'>
     outputs,
     trail: new InstallationTrail(parts.db, parts.events.writer, () => parts.clock.nowMs()),
     publicBaseOf,
+    apartBaseOf: (request) => (place?.base === undefined ? null : publicBaseOf(request)),
     consoleBaseOf: (request) => (place === undefined ? null : (place.base ?? originOf(request).baseUrl)),
     installation: settings,
     sharedState,

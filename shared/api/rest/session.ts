@@ -17,6 +17,9 @@ export const SessionRecord = Type.Object({
     external_url: nullable(Type.String()),
     invoke_domain: nullable(Type.String()),
     console_url: nullable(Type.String({ description: 'null: the console is switched off' })),
+    api_url: nullable(
+      Type.String({ description: 'where everything else is. null: at the address of the console, too' }),
+    ),
   }),
 });
 export type SessionRecord = Static<typeof SessionRecord>;

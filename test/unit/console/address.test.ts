@@ -2,7 +2,9 @@ import { hostname } from 'node:os';
 import { fastify } from 'fastify';
 import { describe, expect, test } from 'vitest';
 import { ConsolePlace } from '#scheduler/api/http/console/address.ts';
+import type { PlaceSettings } from '#scheduler/api/http/console/address.ts';
 import { keepApart } from '#scheduler/api/http/console/register.ts';
+import { originReader } from '#scheduler/api/http/origin.ts';
 import { AppError } from '#shared/errors.ts';
 
 const at = (host: string, headers: Readonly<Record<string, string>> = {}, protocol: 'http' | 'https' = 'http') => ({
@@ -99,4 +101,28 @@ test('on an address of its own nothing else answers, and elsewhere everything as
       url === '/nothing' ? expect.stringContaining('Not Found') : 'served',
     ]);
   await app.close();
+});
+
+test('the name of the console alone is no start of an address that is given out', async () => {
+  const baseFor = async (settings: PlaceSettings, host: string): Promise<string> => {
+    const app = fastify();
+    const place = new ConsolePlace(settings);
+    const originOf = originReader({
+      externalUrl: settings.externalUrl,
+      listenUrl: () => 'http://192.0.2.7:1994',
+      scheme: 'http',
+      trustsLoopback: false,
+      isConsole: (request) => place.isItsOwn(request),
+    });
+    app.get('/', (request) => originOf(request).baseUrl);
+    const { body } = await app.inject({ url: '/', headers: { host } });
+    await app.close();
+    return body;
+  };
+  const apart = { ...NONE, consoleUrl: 'https://console.example.org' };
+  expect(await baseFor(apart, 'console.example.org')).toBe('http://192.0.2.7:1994');
+  expect(await baseFor(apart, 'CONSOLE.example.org:443')).toBe('http://192.0.2.7:1994');
+  expect(await baseFor(apart, 'gpu.example.org')).toBe('http://gpu.example.org');
+  expect(await baseFor(NONE, 'console.example.org')).toBe('http://console.example.org');
+  expect(await baseFor(OWN, 'console.example.org')).toBe('https://gpu.example.org');
 });

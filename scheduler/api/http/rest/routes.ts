@@ -100,7 +100,7 @@ export interface RestRouteParts
     PreemptionRouteParts,
     ProviderRouteParts,
     RecordingRouteParts,
-    Pick<SessionRouteParts, 'consoleSessions' | 'consoleBaseOf' | 'installation' | 'operations'>,
+    Pick<SessionRouteParts, 'consoleSessions' | 'consoleBaseOf' | 'apartBaseOf' | 'installation' | 'operations'>,
     ShareRouteParts,
     StackRouteParts,
     Pick<TaskInputRouteParts, 'taskInputs' | 'reruns'>,

@@ -19,6 +19,8 @@ export interface SessionRouteParts {
   readonly operations: readonly Operation[];
   /** Start of the console's address, as the caller reaches it; null: it is switched off. */
   readonly consoleBaseOf: (request: RestRequest['http']) => string | null;
+  /** Where everything else is, if the console has an address of its own. */
+  readonly apartBaseOf: (request: RestRequest['http']) => string | null;
   /** Facts about the installation, for `GET /session`. */
   readonly installation: {
     readonly version: string;
@@ -66,7 +68,12 @@ export const sessionRoutes = (parts: SessionRouteParts, all: () => readonly Rest
             .map(({ method, path }) => `${method} /gateway${path}`),
         ],
         version,
-        domains: { external_url: externalUrl, invoke_domain: invokeDomain, console_url: parts.consoleBaseOf(http) },
+        domains: {
+          external_url: externalUrl,
+          invoke_domain: invokeDomain,
+          console_url: parts.consoleBaseOf(http),
+          api_url: parts.apartBaseOf(http),
+        },
       };
     },
   }),
