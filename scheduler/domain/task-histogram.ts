@@ -1,4 +1,5 @@
 // Spans of tasks by size: 24 bins, each twice as wide as the one before. Percentiles are read from them. Pure.
+// The database has the counts of all bins as one decimal number, because it adds two such numbers in a microsecond.
 
 /** Length of a sum. */
 export const BUCKET_MS = 5 * 60_000;
@@ -22,10 +23,12 @@ const startOf = (bin: number): number => (bin === 0 ? 0 : 2 ** (bin - 1));
  * @returns null: nothing was counted
  */
 export function percentileOf(bins: readonly number[], share: number): number | null {
-  const total = bins.reduce((sum, count) => sum + count, 0);
+  let total = 0;
+  for (const count of bins) total += count;
   if (total === 0) return null;
   let before = 0;
-  for (const [bin, count] of bins.entries()) {
+  for (let bin = 0; bin < bins.length; bin += 1) {
+    const count = bins[bin] ?? 0;
     if (count > 0 && before + count >= share * total) {
       // Within a bin spans lie evenly, as far as anybody knows.
       const within = Math.min(1, Math.max(0, (share * total - before) / count));
@@ -38,5 +41,25 @@ export function percentileOf(bins: readonly number[], share: number): number | n
   return null;
 }
 
-export const addBins = (a: readonly number[], b: readonly number[]): number[] =>
-  Array.from({ length: BINS }, (_, bin) => (a[bin] ?? 0) + (b[bin] ?? 0));
+/** Adds counts in place. */
+export function addBins(into: number[], bins: readonly number[]): void {
+  for (let bin = 0; bin < bins.length; bin += 1) into[bin] = (into[bin] ?? 0) + (bins[bin] ?? 0);
+}
+
+/** Decimal digits of a bin. No count of tasks has more, so a sum of packed bins carries nothing into the next bin. */
+const DIGITS = 12;
+
+/** Counts as one decimal number: the first bin has the lowest digits. */
+export function packBins(bins: readonly number[]): string {
+  let text = '';
+  for (const count of bins) text = String(count).padStart(DIGITS, '0') + text;
+  return text;
+}
+
+/** Counts that {@link packBins} packed, or a sum of such numbers. */
+export function unpackBins(text: string, count: number): number[] {
+  const bins = noBins(count);
+  for (let bin = 0, end = text.length; bin < count && end > 0; bin += 1, end -= DIGITS)
+    bins[bin] = Number(text.slice(Math.max(0, end - DIGITS), end));
+  return bins;
+}

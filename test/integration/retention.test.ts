@@ -408,8 +408,8 @@ describe('the plan of each statement', () => {
       `insert into workspace_usage (day, workspace_id) select current_date - n % 100, n::text from generate_series(1, 20000) n`,
     );
     await opened.db.query(
-      `insert into task_stats (workspace_id, bucket, stub_id, deployment_id, status, bins)
-       select 'w', now() - n * interval '1 minute', n::text, '', 'COMPLETE', '{}' from generate_series(1, 20000) n`,
+      `insert into task_stats (workspace_id, bucket, stub_id, deployment_id, status)
+       select 'w', now() - n * interval '1 minute', n::text, '', 'COMPLETE' from generate_series(1, 20000) n`,
     );
     await opened.db.query(
       `insert into machines (id, pool_id, joined_at, deleted_at)

@@ -4,7 +4,8 @@ import { Value } from 'typebox/value';
 import { Overview, TaskStats } from '#shared/api/rest/task-stats.ts';
 import { newId } from '#shared/domain/ids.ts';
 import type { StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
-import { taskStats } from '#scheduler/stores/store/queries/task-stats.ts';
+import { BINS, BUCKET_MS, unpackBins } from '#scheduler/domain/task-histogram.ts';
+import { addTaskStats, taskStats } from '#scheduler/stores/store/queries/task-stats.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import { writeRecords } from '#scheduler/tasks/webhooks/callbacks.ts';
 import { aDb, KINDS } from './store-fixture.ts';
@@ -39,14 +40,14 @@ describe.each(KINDS)('sums of tasks that ended, on %s', (kind) => {
       ...changes,
     }) as TaskRecord;
   const numbers = async (db: Parameters<typeof taskStats>[0]): Promise<unknown> => {
-    const rows = await taskStats(db, { workspaceId, fromMs: 0, toMs: nowMs + 3600_000 }, 100);
+    const toMs = nowMs + 3600_000;
+    const bounds = { intervalMs: toMs, bars: 1, mostSums: 100, mostOwners: 10 };
+    const [all, own, ...others] = await taskStats(db, { workspaceId, fromMs: 0, toMs, ...bounds });
+    const { statuses, counts, calls } = all!;
+    expect([own?.statuses, own?.counts, own?.bars, others]).toEqual([statuses, counts, [calls], []]);
     const sum = (bins: readonly number[]): number => bins.reduce((a, b) => a + b, 0);
-    const sums: Record<string, readonly [number, number]> = {};
-    for (const { status, waits, runs } of rows) {
-      const [a, b] = sums[status] ?? [0, 0];
-      sums[status] = [a + sum(waits), b + sum(runs)];
-    }
-    return sums;
+    const bins = unpackBins(counts, 2 * BINS);
+    return { statuses, waits: sum(bins.slice(0, BINS)), runs: sum(bins.slice(BINS)) };
   };
 
   test('an end counts once, however often its record comes, and a change that is no end does not count', async () => {
@@ -59,7 +60,47 @@ describe.each(KINDS)('sums of tasks that ended, on %s', (kind) => {
       await writeRecords(db, [...batch, aRecord()], []);
       // An earlier state that comes late changes nothing.
       await writeRecords(db, [aRecord({ taskId: batch[0]!.taskId, status: 'RUNNING', rank: 1, endedAtMs: null })], []);
-      expect(await numbers(db)).toEqual({ COMPLETE: [3, 3], TIMEOUT: [1, 0] });
+      expect(await numbers(db)).toEqual({ statuses: { COMPLETE: 3, TIMEOUT: 1 }, waits: 4, runs: 3 });
+    } finally {
+      await opened.stop();
+    }
+  });
+
+  test('intervals are added up in the database, and a read has a bound: the newest sums, the largest owners', async () => {
+    const opened = await aDb(kind);
+    try {
+      const { db } = opened;
+      const stubIds = [newId<StubId>(), newId<StubId>(), newId<StubId>()] as const;
+      // Ten times five minutes; in each the first stub has one task, the second two, the third three.
+      const ended = Array.from({ length: 10 }, (_, at) =>
+        stubIds.flatMap((id, more) =>
+          Array.from({ length: more + 1 }, () => aRecord({ stubId: id, endedAtMs: at * BUCKET_MS, createdAtMs: 0 })),
+        ),
+      ).flat();
+      await db.transaction((tx) => addTaskStats(tx, ended));
+      const range = { workspaceId, fromMs: 0, toMs: 10 * BUCKET_MS, intervalMs: 5 * BUCKET_MS };
+      const read = async (bars: number, mostSums: number, mostOwners: number) =>
+        (await taskStats(db, { ...range, bars, mostSums, mostOwners })).map((row) => [
+          row.interval ?? stubIds.indexOf(row.stubId),
+          row.sums,
+          row.calls,
+          ...row.bars,
+        ]);
+      expect(new Set(await read(0, 100, 1))).toEqual(
+        new Set([
+          [0, 15, 30],
+          [1, 15, 30],
+          [2, 10, 30],
+          [1, 10, 20],
+        ]),
+      );
+      // Six sums are those of the last two times five minutes.
+      expect(await read(2, 6, 9)).toEqual([
+        [1, 6, 12, 0, 12],
+        [2, 2, 6, 0, 6],
+        [1, 2, 4, 0, 4],
+        [0, 2, 2, 0, 2],
+      ]);
     } finally {
       await opened.stop();
     }
@@ -81,7 +122,11 @@ describe.each(KINDS)('sums of tasks that ended, on %s', (kind) => {
         }
       };
       await Promise.all([0, 1, 2].map(write));
-      expect(await numbers(db)).toEqual({ COMPLETE: [300, 300], ERROR: [300, 300], CANCELLED: [300, 300] });
+      expect(await numbers(db)).toEqual({
+        statuses: { COMPLETE: 300, ERROR: 300, CANCELLED: 300 },
+        waits: 900,
+        runs: 900,
+      });
     } finally {
       await opened.stop();
     }
@@ -136,7 +181,7 @@ describe.each(['servers', 'embedded'] satisfies StoreKind[])('statistics by REST
     ]).toEqual([2, 1, 1, 0, 0]);
     const overview = (await read('overview/{ws}?range=2h')).json;
     expect([...Value.Errors(Overview, overview)]).toEqual([]);
-    expect(overview).toMatchObject({ tasks: { calls: 3 }, failures: [] });
+    expect(overview).toMatchObject({ tasks: { calls: 3 }, failures: [], truncated: false });
     expect((overview['series'] as readonly Json[]).map((one) => one['calls'])).toEqual([...Array(11).fill(0), 3]);
     const health = (await read(`deployment-health/{ws}?name=${names[0]}`)).json;
     expect((health['data'] as readonly Json[])[0]).toMatchObject({ id: first.id });

@@ -10,7 +10,7 @@ import { queueNameOf } from '#shared/domain/ids.ts';
 import type { DeploymentId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { readNamedPool } from '../../control/placement/named-pool-reader.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
-import { BUCKET_MS, noBins, percentileOf } from '../../domain/task-histogram.ts';
+import { BUCKET_MS, noBins } from '../../domain/task-histogram.ts';
 import { poolNameOf } from '../../domain/pools.ts';
 import { startTimeoutMsOf } from '../../domain/start-timeout.ts';
 import type { Target } from '../../domain/stub-config.ts';
@@ -139,17 +139,16 @@ export class DeploymentHealth {
   async #hours(workspaceId: WorkspaceId): Promise<ReadonlyMap<DeploymentId, Hour>> {
     const toMs = this.#parts.clock.nowMs();
     const fromMs = (Math.floor(toMs / BUCKET_MS) + 1 - BARS) * BUCKET_MS;
-    const { bars, groups } = await this.#parts.statistics.of({ workspaceId, fromMs, toMs }, BUCKET_MS);
+    const { groups } = await this.#parts.statistics.of({ workspaceId, fromMs, toMs }, BUCKET_MS, BARS);
     const hours = new Map<DeploymentId, Hour>();
-    for (const { deploymentId, calls, errors, runs } of groups) {
+    for (const { deploymentId, calls, errors, runs, bars } of groups) {
       if (deploymentId === null) continue;
-      const own = bars.get(deploymentId);
       hours.set(deploymentId, {
         calls,
         errors,
-        p50_ms: percentileOf(runs, 0.5),
-        p95_ms: percentileOf(runs, 0.95),
-        bars: NO_HOUR.bars.map((_, at) => own?.get(fromMs + at * BUCKET_MS) ?? 0),
+        p50_ms: runs.p50,
+        p95_ms: runs.p95,
+        bars: [...bars],
       });
     }
     return hours;

@@ -39,7 +39,7 @@ export const TaskStats = Type.Object({
   groups: Type.Array(Type.Object({ deployment_id: nullable(Id()), stub_id: Id(), ...SUMS }), {
     description: 'deployments, and stubs without one; those with most tasks first, 1000 at most',
   }),
-  truncated: Type.Boolean({ description: 'there was more than may be read: only the newest counts' }),
+  truncated: Type.Boolean({ description: 'more than may be read: the newest count, and those with most tasks' }),
 });
 export type TaskStats = Static<typeof TaskStats>;
 
@@ -58,5 +58,6 @@ export const Overview = Type.Object({
     description: 'those with most errors first, 10 at most',
   }),
   containers: Type.Record(Type.String(), Count(), { description: 'numbers of live containers by status' }),
+  truncated: Type.Boolean({ description: 'more tasks than may be read: only the newest count' }),
 });
 export type Overview = Static<typeof Overview>;

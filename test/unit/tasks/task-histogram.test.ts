@@ -1,9 +1,19 @@
 // Bins of spans, percentiles that are read from them, and sums of tasks that ended.
-import { expect, test } from 'vitest';
-import { BINS, BUCKET_MS, addBins, binOf, noBins, percentileOf } from '#scheduler/domain/task-histogram.ts';
+import { describe, expect, test } from 'vitest';
+import type { StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import {
+  BINS,
+  BUCKET_MS,
+  addBins,
+  binOf,
+  noBins,
+  packBins,
+  percentileOf,
+  unpackBins,
+} from '#scheduler/domain/task-histogram.ts';
 import { sumsOf } from '#scheduler/stores/store/queries/task-stats.ts';
-import type { EndedRecord } from '#scheduler/stores/store/queries/task-stats.ts';
-import { statisticsOf } from '#scheduler/tasks/records/task-stats.ts';
+import type { EndedRecord, TaskStatsRow } from '#scheduler/stores/store/queries/task-stats.ts';
+import { TaskStatistics, statisticsOf } from '#scheduler/tasks/records/task-stats.ts';
 
 const binned = (spans: readonly number[]): number[] => {
   const bins = noBins();
@@ -31,7 +41,18 @@ test('a percentile lies within a factor of two of the true one, for any spans', 
     }
   }
   expect(percentileOf(binned([]), 0.5)).toBeNull();
-  expect(addBins(binned([1]), binned([1, 5]))).toEqual(binned([1, 1, 5]));
+  const both = binned([1]);
+  addBins(both, binned([1, 5]));
+  expect(both).toEqual(binned([1, 1, 5]));
+});
+
+test('packed bins add up as numbers, without a carry into the next bin', () => {
+  const bins = Array.from({ length: 2 * BINS }, (_, bin) => (bin % 3 === 0 ? 0 : 10 ** (bin % 12) - 1));
+  const most = bins.map(() => 99_999_999_999);
+  const sum = String(BigInt(packBins(bins)) + BigInt(packBins(most)) + BigInt(packBins(bins)));
+  expect(unpackBins(sum, 2 * BINS)).toEqual(bins.map((count) => 2 * count + 99_999_999_999));
+  expect(unpackBins(String(BigInt(packBins(bins))), 2 * BINS)).toEqual(bins);
+  expect(unpackBins('0', 3)).toEqual([0, 0, 0]);
 });
 
 const ended = (changes: Partial<Record<keyof EndedRecord, unknown>> = {}): EndedRecord =>
@@ -69,26 +90,106 @@ test('sums are one for each deployment, five minutes and status, in an order tha
     [1, 't', 'COMPLETE', 1, 1],
     [2, 'd', 'COMPLETE', 1, 1],
   ]);
-  const rows = sums.map((sum) => ({
-    bucketMs: sum.bucketMs,
-    stubId: sum.stubId,
-    deploymentId: sum.deploymentId === '' ? null : sum.deploymentId,
-    status: sum.status,
-    waits: sum.bins.slice(0, BINS),
-    runs: sum.bins.slice(BINS),
-  })) as Parameters<typeof statisticsOf>[0];
-  const { total, series, groups, bars } = statisticsOf(rows, 0, 2 * BUCKET_MS);
-  expect([total.calls, total.errors, total.statuses]).toEqual([5, 1, { COMPLETE: 4, ERROR: 1 }]);
-  expect(series.map(({ atMs, calls }) => [atMs / BUCKET_MS, calls])).toEqual([
-    [0, 4],
-    [2, 1],
+});
+
+const aRow = (changes: Partial<TaskStatsRow>): TaskStatsRow => ({
+  interval: null,
+  stubId: 's' as StubId,
+  deploymentId: null,
+  sums: 1,
+  calls: 1,
+  statuses: { COMPLETE: 1 },
+  bars: [],
+  counts: packBins(binned([4])),
+  ...changes,
+});
+
+test('a range has the spans of its intervals, and says what was left out', async () => {
+  const rows = [
+    aRow({ interval: 2, counts: packBins([...binned([1000]), ...binned([])]), statuses: { TIMEOUT: 1 } }),
+    aRow({ interval: 0, counts: packBins([...binned([1, 1]), ...binned([4, 4])]), statuses: { COMPLETE: 2 } }),
+    aRow({ calls: 3 }),
+  ];
+  const { total, series, groups, truncated } = await statisticsOf(rows, { fromMs: 300 }, 10);
+  expect([total.calls, total.errors, total.statuses, truncated]).toEqual([3, 1, { TIMEOUT: 1, COMPLETE: 2 }, false]);
+  expect([total.runs.p50, series[0]?.runs.p50, total.waits.p99]).toEqual([6, 6, 1008.6]);
+  expect(series.map(({ atMs, calls }) => [atMs, calls])).toEqual([
+    [300, 2],
+    [320, 1],
   ]);
-  expect(groups.map(({ deploymentId, stubId, calls }) => [deploymentId, stubId, calls])).toEqual([
-    ['d', 's', 4],
-    [null, 't', 1],
-  ]);
-  expect([...(bars.get('d') ?? [])]).toEqual([
-    [0, 3],
-    [2 * BUCKET_MS, 1],
-  ]);
+  expect(groups).toHaveLength(1);
+  expect((await statisticsOf([aRow({ interval: 0, sums: 20_000 })], { fromMs: 0 }, 10)).truncated).toBe(true);
+  const many = Array.from({ length: 1_001 }, () => aRow({}));
+  const cut = await statisticsOf(many, { fromMs: 0 }, 10);
+  expect([cut.groups.length, cut.truncated]).toEqual([1_000, true]);
+});
+
+test('reading a long answer leaves the event loop its turns', async () => {
+  let turns = 0;
+  let isOver = false;
+  const turn = (): void => {
+    turns += 1;
+    if (!isOver) setImmediate(turn);
+  };
+  setImmediate(turn);
+  await statisticsOf(
+    Array.from({ length: 2_000 }, (_, interval) => aRow({ interval })),
+    { fromMs: 0 },
+    10,
+  );
+  isOver = true;
+  expect(turns).toBeGreaterThanOrEqual(19);
+});
+
+describe('answers that are kept', () => {
+  const filter = { workspaceId: 'w' as WorkspaceId, fromMs: 0, toMs: 10 * BUCKET_MS };
+  const aService = () => {
+    const clock = { ms: 0, monotonicMs: () => clock.ms };
+    const asked: (() => void)[] = [];
+    const query = (): Promise<never> =>
+      new Promise((resolve) => {
+        asked.push(() => resolve({ rows: [], rowCount: 0 } as never));
+      });
+    const service = new TaskStatistics({
+      db: { reads: { of: () => ({ query }), waiting: 0, onRead: undefined } },
+      clock,
+      caughtUp: async () => undefined,
+    });
+    const settled = async (count: number): Promise<void> => {
+      while (asked.length < count) await new Promise((resolve) => setImmediate(resolve));
+    };
+    return { clock, asked, service, settled };
+  };
+
+  test('the same question is read once, for all who ask within a second', async () => {
+    const { clock, asked, service, settled } = aService();
+    const readers = [service.of(filter, BUCKET_MS), service.of({ ...filter, toMs: filter.toMs - 1 }, BUCKET_MS)];
+    await settled(1);
+    asked[0]!();
+    await Promise.all(readers);
+    clock.ms = 999;
+    await service.of(filter, BUCKET_MS);
+    expect(asked).toHaveLength(1);
+    clock.ms = 1_000;
+    const again = service.of(filter, BUCKET_MS);
+    await settled(2);
+    asked[1]!();
+    await again;
+  });
+
+  test('a workspace has one reading at a time, and others do not wait for it', async () => {
+    const { asked, service, settled } = aService();
+    const first = service.of(filter, BUCKET_MS);
+    const second = service.of(filter, 2 * BUCKET_MS);
+    const other = service.of({ ...filter, workspaceId: 'v' as WorkspaceId }, BUCKET_MS);
+    await settled(2);
+    asked[1]!();
+    await other;
+    expect(asked).toHaveLength(2);
+    asked[0]!();
+    await first;
+    await settled(3);
+    asked[2]!();
+    await second;
+  });
 });

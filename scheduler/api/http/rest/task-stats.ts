@@ -3,7 +3,7 @@ import { Overview, OverviewQuery, TaskStats, TaskStatsQuery } from '#shared/api/
 import { durationMsOf } from '#shared/domain/duration.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Clock } from '#shared/clock.ts';
-import { BUCKET_MS, percentileOf } from '../../../domain/task-histogram.ts';
+import { BUCKET_MS } from '../../../domain/task-histogram.ts';
 import type { ContainerReads } from '../../../fleet/containers/container-view.ts';
 import type { OwnSums, TaskStatistics, TaskSums } from '../../../tasks/records/task-stats.ts';
 import { isOutside, ownApp } from '../../../workspaces/identity/confinement.ts';
@@ -19,7 +19,6 @@ export interface TaskStatsParts {
 const HOUR_MS = 3600_000;
 const MOST_RANGE_MS = 31 * 24 * HOUR_MS;
 const MOST_INTERVALS = 1_000;
-const MOST_GROUPS = 1_000;
 const MOST_FAILURES = 10;
 /** Intervals of the overview. */
 const INTERVALS = 12;
@@ -62,7 +61,7 @@ export function taskStatsRoute({ clock, taskStatistics }: TaskStatsParts): RestR
         interval_seconds: intervalMs / 1000,
         total: shownSums(total),
         series: series.map((sums) => ({ at: timestampOf(sums.atMs) ?? '', ...shownSums(sums) })),
-        groups: groups.slice(0, MOST_GROUPS).map((sums) => ({ ...ownerOf(sums), ...shownSums(sums) })),
+        groups: groups.map((sums) => ({ ...ownerOf(sums), ...shownSums(sums) })),
         truncated,
       };
     },
@@ -83,7 +82,7 @@ export function overviewRoute({ clock, taskStatistics, containers }: TaskStatsPa
       const toMs = clock.nowMs();
       const intervalMs = Math.max(BUCKET_MS, Math.ceil(rangeMs / INTERVALS / BUCKET_MS) * BUCKET_MS);
       const fromMs = bucketOf(toMs) + BUCKET_MS - INTERVALS * intervalMs;
-      const { total, series, groups } = await taskStatistics.of({ workspaceId, fromMs, toMs }, intervalMs);
+      const { total, series, groups, truncated } = await taskStatistics.of({ workspaceId, fromMs, toMs }, intervalMs);
       const live = containers.list(workspaceId);
       const statuses: Record<string, number> = {};
       for (const { status } of live) statuses[status] = (statuses[status] ?? 0) + 1;
@@ -102,6 +101,7 @@ export function overviewRoute({ clock, taskStatistics, containers }: TaskStatsPa
           .slice(0, MOST_FAILURES)
           .map((sums) => ({ ...ownerOf(sums), calls: sums.calls, errors: sums.errors })),
         containers: statuses,
+        truncated,
       };
     },
   });
@@ -119,16 +119,10 @@ function durationOf(text: string | undefined, name: string, standardMs: number):
 
 const ownerOf = ({ deploymentId, stubId }: OwnSums) => ({ deployment_id: deploymentId, stub_id: stubId });
 
-export const spansOf = (bins: readonly number[]) => ({
-  p50: percentileOf(bins, 0.5),
-  p95: percentileOf(bins, 0.95),
-  p99: percentileOf(bins, 0.99),
-});
-
 const shownSums = ({ calls, errors, statuses, waits, runs }: TaskSums) => ({
   calls,
   errors,
   statuses,
-  wait_ms: spansOf(waits),
-  run_ms: spansOf(runs),
+  wait_ms: waits,
+  run_ms: runs,
 });
