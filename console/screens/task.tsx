@@ -77,12 +77,7 @@ function Whole({ task, workspace, home, id }: ScreenProps & { readonly id: strin
       </dl>
       {isExplained ? <Shown of={explained}>{(value) => <Explanation of={value} />}</Shown> : null}
       <Input task={task} workspaceId={workspace.id} />
-      {task.result === null || task.result === undefined ? null : (
-        <section>
-          <h2>Result</h2>
-          <Value label="Result" text={JSON.stringify(task.result, null, 2)} />
-        </section>
-      )}
+      <Result task={task} workspaceId={workspace.id} />
       <Attempts task={task} />
       {!may('GET /logs/{ws}') ? null : isOver ? (
         <Lines workspaceId={workspace.id} id={id} />
@@ -91,6 +86,37 @@ function Whole({ task, workspace, home, id }: ScreenProps & { readonly id: strin
       )}
       <Again task={task} workspaceId={workspace.id} home={home} />
     </>
+  );
+}
+
+/** A long result does not come with the topic, and is read when it is asked for. */
+function Result({ task, workspaceId }: { readonly task: RestTask; readonly workspaceId: string }) {
+  const [read, setRead] = useState<RestTask>();
+  const [failure, setFailure] = useState<ApiError>();
+  const show = async (): Promise<void> => {
+    try {
+      setRead(await rest<RestTask>(`/task/${workspaceId}/${task.id}`));
+      setFailure(undefined);
+    } catch (error) {
+      setFailure(error instanceof ApiError ? error : new ApiError(0, { message: String(error) }));
+    }
+  };
+  const own = read?.id === task.id ? read : undefined;
+  const result = task.result_left_out === true ? own?.result : task.result;
+  const isShown = result !== null && result !== undefined;
+  if (!isShown && task.result_left_out !== true) return null;
+  return (
+    <section>
+      <h2>Result</h2>
+      {failure === undefined ? null : <Failure failure={failure} />}
+      {isShown ? (
+        <Value label="Result" text={JSON.stringify(result, null, 2)} />
+      ) : (
+        <button type="button" onClick={() => void show()}>
+          Show the long result
+        </button>
+      )}
+    </section>
   );
 }
 

@@ -14,7 +14,7 @@ describe.each(['servers', 'embedded'] satisfies StoreKind[])('live topics with %
     platform = await aPlatform({}, stores);
   });
   afterAll(() => platform.stop());
-  const { aTask, unique } = kitOf(() => platform);
+  const { aStartedTask, aTask, unique } = kitOf(() => platform);
 
   const opened: SseClient[] = [];
   afterEach(() => {
@@ -77,6 +77,27 @@ describe.each(['servers', 'embedded'] satisfies StoreKind[])('live topics with %
       'a new task is told',
     );
     expect((moved['rows'] as readonly Json[]).map(({ id }) => id)).toEqual([next]);
+  });
+
+  test('a long result is not in the topic of its task, and its route has it', async () => {
+    for (const [characters, isLeftOut] of [
+      [10_000, false],
+      [20_000, true],
+      // Results of that size are objects.
+      [300_000, true],
+    ] as const) {
+      const taskId = await aStartedTask({}, 'c1');
+      const said = { taskId, containerId: 'c1', taskStatus: 'COMPLETE' };
+      const result = Buffer.from(JSON.stringify('x'.repeat(characters))).toString('base64');
+      expect((await platform.gateway('POST /tasks/end', { ...said, result })).status).toBe(200);
+      const client = await follow([`task:${taskId}`]);
+      const [whole] = await seen(client, `task:${taskId}`, 'whole');
+      const { value = {} } = (whole ?? {}) as { readonly value?: Json };
+      expect([typeof value['result'], value['result_left_out'], typeof value['ended_at']]).toEqual(
+        isLeftOut ? ['object', true, 'string'] : ['string', undefined, 'string'],
+      );
+      expect(String((await read(`/task/{ws}/${taskId}`))['result'])).toHaveLength(characters);
+    }
   });
 
   test('who follows later gets the whole answer, and both get the same bytes', async () => {

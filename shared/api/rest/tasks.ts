@@ -66,6 +66,7 @@ export const RestTask = Type.Object({
   rerun_of: Type.String({ description: 'the task whose input it has; empty: it is a call of its own' }),
   redriven_from: Type.String({ description: 'the dead task that it stands for; empty: none' }),
   result: Anything({ description: 'JSON, or {"base64": …} of what is none; null in lists' }),
+  result_left_out: Type.Optional(Type.Boolean({ description: 'true: the result is longer than short allows' })),
   handler: Type.String({ description: 'file and function of its stub; empty: the stub is gone, or has none' }),
   stub_id: Id(),
   stub_name: Type.String(),
@@ -82,6 +83,10 @@ export const RestTask = Type.Object({
   workspaceName: Type.String(),
 });
 export type RestTask = Static<typeof RestTask>;
+
+export const OneTaskQuery = Type.Object({
+  short: QueryFlag('true: without a result of more than 16,384 characters'),
+});
 
 /** Body and query of a task's call, as they came. */
 export const TaskInput = Type.Object({

@@ -3,13 +3,14 @@ import { stringifyExactly } from '#shared/json-text.ts';
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** An answer, with its parts as text. */
+/** An answer as the texts of its parts. Each text is kept once. */
 export interface Seen {
-  readonly whole: string;
   /** Rows of `data` by their ids, in their order; undefined: the answer is no list. */
   readonly rows: ReadonlyMap<string, string> | undefined;
   /** The other fields by their names, as they are sent and as they are compared. */
   readonly fields: ReadonlyMap<string, { readonly text: string; readonly steady: string }>;
+  /** Characters of all texts. */
+  readonly size: number;
 }
 
 /** Field that says when the answer was made, and does not count as a change. */
@@ -22,11 +23,22 @@ export function seenOf(answer: unknown, steady: (answer: Json) => unknown = (sam
   const rows = rowsOf(value['data']);
   const fields = new Map<string, { readonly text: string; readonly steady: string }>();
   for (const [name, field] of Object.entries(value)) {
-    if (field === undefined || name === AT || (name === 'data' && rows !== undefined)) continue;
+    if (field === undefined || (name === 'data' && rows !== undefined)) continue;
     const text = stringifyExactly(field);
-    fields.set(name, { text, steady: compared === value ? text : stringifyExactly(compared[name] ?? null) });
+    const same = name === AT ? null : (compared[name] ?? null);
+    fields.set(name, { text, steady: same === field ? text : stringifyExactly(same) });
   }
-  return { whole: stringifyExactly(value), rows, fields };
+  let size = 0;
+  for (const text of rows?.values() ?? []) size += text.length;
+  for (const { text, steady: other } of fields.values()) size += text.length + (other === text ? 0 : other.length);
+  return { rows, fields, size };
+}
+
+/** The answer's JSON. */
+export function wholeOf({ rows, fields }: Seen): string {
+  const parts = [...fields].map(([name, { text }]) => `${JSON.stringify(name)}:${text}`);
+  if (rows !== undefined) parts.push(`"data":[${[...rows.values()].join(',')}]`);
+  return `{${parts.join(',')}}`;
 }
 
 function rowsOf(data: unknown): ReadonlyMap<string, string> | undefined {

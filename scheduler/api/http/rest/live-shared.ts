@@ -11,7 +11,7 @@ import type { Log } from '#shared/log.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import { problemOf } from '../error-map.ts';
 import { sseFrame } from '../sse.ts';
-import { changesBetween, seenOf } from './live-changes.ts';
+import { changesBetween, seenOf, wholeOf } from './live-changes.ts';
 import type { Seen } from './live-changes.ts';
 import { viewOf } from './live-topics.ts';
 import type { Topic } from './live-topics.ts';
@@ -22,6 +22,8 @@ export interface SharedParts {
   readonly log: Log;
   /** Topics of one workspace, and of all, that are read here. */
   readonly most?: { readonly ofWorkspace: number; readonly ofReplica: number };
+  /** Characters of answers of one workspace, and of all, that are kept here. */
+  readonly mostKept?: { readonly ofWorkspace: number; readonly ofReplica: number };
 }
 
 /** A follower of topics. */
@@ -33,20 +35,25 @@ export interface TopicReader {
 }
 
 export const MOST_SHARED = { ofWorkspace: 200, ofReplica: 2_000 } as const;
+export const MOST_KEPT = { ofWorkspace: 8 * 1024 * 1024, ofReplica: 64 * 1024 * 1024 } as const;
 const PACE_MS = 500;
 const IDLE_MS = 5_000;
 /** A reading takes at most one part in so many of the time. */
 const SHARE = 10;
 const LONGEST_PAUSE_MS = 10_000;
+/** Time between two readings of what has ended. */
+const ENDED_MS = 60_000;
 const WITHIN_MS = 30_000;
 
 export class SharedTopics {
   readonly #parts: SharedParts;
   readonly #topics = new Map<string, SharedTopic>();
   readonly #byWorkspace = new Map<WorkspaceId, Set<SharedTopic>>();
+  readonly #kept: KeptAnswers;
 
   constructor(parts: SharedParts) {
     this.#parts = parts;
+    this.#kept = new KeptAnswers(parts.mostKept);
   }
 
   /** Topics that are followed. */
@@ -84,7 +91,7 @@ export class SharedTopics {
       throw new AppError('too_many_streams', `this workspace follows ${most.ofWorkspace} topics here: close some tabs`);
     if (this.#topics.size >= most.ofReplica)
       throw new AppError('streams_full', `this scheduler has ${most.ofReplica} topics that are followed: try again`);
-    const shared = new SharedTopic(this.#parts, workspaceId, topic);
+    const shared = new SharedTopic(this.#parts, this.#kept, workspaceId, topic);
     this.#topics.set(key, shared);
     this.#byWorkspace.set(workspaceId, own.add(shared));
     return shared;
@@ -105,13 +112,42 @@ export interface Following {
 
 const originOf = ({ protocol, host }: FastifyRequest): string => `${protocol}://${host}`;
 
+/** Counts the characters of kept answers. */
+class KeptAnswers {
+  readonly #most: NonNullable<SharedParts['mostKept']>;
+  readonly #byWorkspace = new Map<WorkspaceId, number>();
+  #total = 0;
+
+  constructor(most: SharedParts['mostKept'] = MOST_KEPT) {
+    this.#most = most;
+  }
+
+  /** @throws AppError `too_many_streams`, `streams_full`: there is no room for so many more */
+  add(workspaceId: WorkspaceId, size: number): void {
+    const own = (this.#byWorkspace.get(workspaceId) ?? 0) + size;
+    if (size > 0 && own > this.#most.ofWorkspace)
+      throw new AppError(
+        'too_many_streams',
+        'the answers that this workspace follows here are too large: close some tabs, or follow shorter lists',
+      );
+    if (size > 0 && this.#total + size > this.#most.ofReplica)
+      throw new AppError('streams_full', 'the answers that are followed at this scheduler are too large: try again');
+    if (own === 0) this.#byWorkspace.delete(workspaceId);
+    else this.#byWorkspace.set(workspaceId, own);
+    this.#total += size;
+  }
+}
+
 class SharedTopic {
   readonly #parts: SharedParts;
+  readonly #kept: KeptAnswers;
   readonly #workspaceId: WorkspaceId;
   readonly #topic: Topic;
   readonly #query: Readonly<Record<string, unknown>>;
   readonly #readers = new Set<TopicReader>();
   #seen: Seen | undefined;
+  /** Frame of the whole answer, which all who join get until the next reading. */
+  #whole: Buffer | undefined;
   /** The inside of the last failure's frame; undefined: the last reading did not fail. */
   #failed: string | undefined;
   #failures = 0;
@@ -122,8 +158,9 @@ class SharedTopic {
   #pausedUntilMs = 0;
 
   /** @throws AppError `invalid_query` of the topic's own query */
-  constructor(parts: SharedParts, workspaceId: WorkspaceId, topic: Topic) {
+  constructor(parts: SharedParts, kept: KeptAnswers, workspaceId: WorkspaceId, topic: Topic) {
     this.#parts = parts;
+    this.#kept = kept;
     this.#workspaceId = workspaceId;
     this.#topic = topic;
     const { query } = topic.route;
@@ -147,6 +184,7 @@ class SharedTopic {
     if (!this.isOver) return;
     clearTimeout(this.#timer);
     this.#timer = undefined;
+    this.#forget();
   }
 
   sendWhole(reader: TopicReader): void {
@@ -181,6 +219,7 @@ class SharedTopic {
     this.#isReading = true;
     this.#isWoken = false;
     const beganMs = clock.monotonicMs();
+    let isEnded = false;
     try {
       const { route, rule } = this.#topic;
       const { withinMs = WITHIN_MS } = route;
@@ -194,7 +233,9 @@ class SharedTopic {
         answerHeaders: new Map(),
       });
       const late = (): AppError => new AppError('deadline_exceeded', `no answer within ${withinMs} ms`);
-      this.#tell(seenOf(await withDeadline(reading, withinMs, late), rule.steady));
+      const answer = await withDeadline(reading, withinMs, late);
+      if (!this.isOver) this.#tell(seenOf(answer, rule.steady));
+      isEnded = rule.isEnded?.(answer as Readonly<Record<string, unknown>>) ?? false;
       this.#failures = 0;
     } catch (error) {
       const problem = problemOf(error);
@@ -210,7 +251,7 @@ class SharedTopic {
     const tookMs = clock.monotonicMs() - beganMs;
     const { paceMs = PACE_MS } = this.#topic.rule;
     const pauseMs = Math.max(paceMs * 2 ** Math.min(this.#failures, 5), SHARE * tookMs);
-    this.#pausedUntilMs = clock.monotonicMs() + Math.min(pauseMs, LONGEST_PAUSE_MS);
+    this.#pausedUntilMs = clock.monotonicMs() + (isEnded ? ENDED_MS : Math.min(pauseMs, LONGEST_PAUSE_MS));
     // A failure is looked at again without an event.
     if (this.#failures > 0) this.#isWoken = true;
     this.#next();
@@ -218,6 +259,8 @@ class SharedTopic {
 
   #tell(seen: Seen): void {
     const before = this.#seen;
+    this.#forget();
+    this.#kept.add(this.#workspaceId, seen.size);
     const hadFailed = this.#failed !== undefined;
     this.#seen = seen;
     this.#failed = undefined;
@@ -226,12 +269,18 @@ class SharedTopic {
     this.#send(changes === undefined ? this.#wholeFrame(seen) : this.#frame('changed', changes));
   }
 
+  #forget(): void {
+    if (this.#seen !== undefined) this.#kept.add(this.#workspaceId, -this.#seen.size);
+    this.#seen = undefined;
+    this.#whole = undefined;
+  }
+
   #send(frame: Buffer): void {
     for (const reader of this.#readers) reader.take(this.#topic, frame);
   }
 
   #wholeFrame(seen: Seen): Buffer {
-    return this.#frame('whole', `"value":${seen.whole}`);
+    return (this.#whole ??= this.#frame('whole', `"value":${wholeOf(seen)}`));
   }
 
   #frame(event: string, inside: string): Buffer {

@@ -19,6 +19,8 @@ export interface TopicRule {
   readonly idleMs?: number;
   /** The answer without what changes with the clock alone; absent: all of it counts. */
   readonly steady?: (answer: Readonly<Record<string, unknown>>) => unknown;
+  /** Whether the answer hardly changes any more: it is read again once a minute at most. */
+  readonly isEnded?: (answer: Readonly<Record<string, unknown>>) => boolean;
 }
 
 /** Topics by the words before `:`. A new one is a line here. */
@@ -26,7 +28,12 @@ export const LIVE_TOPICS: Readonly<Record<string, TopicRule>> = {
   overview: { route: 'GET /deployment-health/{ws}', query: 'limit=200', paceMs: 2_000 },
   deployment: { route: 'GET /explain/{ws}/{id}', param: 'id', paceMs: 1_000, steady: withoutClock },
   explain: { route: 'GET /explain/{ws}/{id}', param: 'id', paceMs: 1_000, steady: withoutClock },
-  task: { route: 'GET /task/{ws}/{taskId}', param: 'taskId' },
+  task: {
+    route: 'GET /task/{ws}/{taskId}',
+    param: 'taskId',
+    query: 'short=true',
+    isEnded: ({ ended_at }) => ended_at !== null,
+  },
   tasks: { route: 'GET /task-summary/{ws}', paceMs: 2_000 },
   stats: { route: 'GET /task-stats/{ws}', paceMs: 5_000, steady: withoutRange },
   logs: { route: 'GET /logs/{ws}/stream' },

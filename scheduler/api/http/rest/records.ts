@@ -170,6 +170,8 @@ export interface TaskRelated {
   readonly stats: { readonly active_containers: number; readonly queue_depth: number } | null;
   /** The result as stored: JSON text, or other text. */
   readonly resultText: string | undefined;
+  /** Whether the answer has no result, because it is long. */
+  readonly isResultLeftOut?: boolean;
   /** Whether its input can be had; absent in lists, which have no attempts either. */
   readonly input?: RestTask['input'];
   /** Files that the task saved, with signed addresses; absent: not looked for. */
@@ -208,7 +210,9 @@ export function taskRecord(record: TaskRecord, related: TaskRelated): RestTask {
     input: related.input ?? null,
     rerun_of: record.rerunOf ?? '',
     redriven_from: record.redrivenFrom ?? '',
-    result: resultJson(related.resultText),
+    ...(related.isResultLeftOut === true
+      ? { result: null, result_left_out: true }
+      : { result: resultJson(related.resultText) }),
     handler: stub === undefined ? '' : (storedConfig(stub.config).handler ?? ''),
     stub_id: record.stubId,
     stub_name: stub?.name ?? '',

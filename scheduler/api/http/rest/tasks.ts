@@ -3,6 +3,7 @@ import {
   CancelQuery,
   CancelTasks,
   Cancelled,
+  OneTaskQuery,
   RestTask,
   RestTaskList,
   TaskQuery,
@@ -53,6 +54,9 @@ export interface TaskListParts extends Omit<TaskRouteParts, 'tasks' | 'taskInput
   readonly tasks: Pick<TaskReads, 'list'>;
 }
 
+/** Characters of a result that a short answer has. */
+const MOST_SHORT_RESULT = 16 * 1024;
+
 /** Error code while Redis is away, which has the depths and results. */
 export const QUEUES_AWAY = 'queues_unavailable';
 
@@ -63,9 +67,11 @@ export function readTask(parts: TaskRouteParts): RestRoute {
     summary: 'One task, with its result',
     containers: true,
     grants: { scopes: ['invoke', 'read'], confinesToApp: true },
+    query: OneTaskQuery,
     answer: RestTask,
     errors: ['task_not_found', QUEUES_AWAY],
-    handle: async (request) => await wholeTask(parts, await taskFor(parts, request), request.http),
+    handle: async (request) =>
+      await wholeTask(parts, await taskFor(parts, request), request.http, request.query.short === true),
   });
 }
 
@@ -84,8 +90,16 @@ export async function taskFor(
   return record;
 }
 
-/** The task with its result and outputs. */
-export async function wholeTask(parts: TaskRouteParts, record: TaskRecord, http: FastifyRequest): Promise<RestTask> {
+/**
+ * The task with its result and outputs.
+ * @param isShort - a long result is left out; one that is an object is not even read
+ */
+export async function wholeTask(
+  parts: TaskRouteParts,
+  record: TaskRecord,
+  http: FastifyRequest,
+  isShort = false,
+): Promise<RestTask> {
   const { workspaceId } = record;
   const stub = await parts.directory.stub(record.stubId);
   const [apps, workspace, callers, deployment, queueDepth, resultText, outputs, input] = await Promise.all([
@@ -94,11 +108,12 @@ export async function wholeTask(parts: TaskRouteParts, record: TaskRecord, http:
     callersOf(parts.directory, [record]),
     record.deploymentId === null ? undefined : parts.directory.deployment(record.deploymentId),
     isOfModel(record) ? 0 : parts.queueDepth(record.queue),
-    record.result ?? parts.tasks.resultText(record),
+    record.result ?? (isShort && record.resultObjectId !== undefined ? undefined : parts.tasks.resultText(record)),
     record.startedAtMs === null ? [] : parts.outputs.ofTask(workspaceId, record.taskId),
     parts.taskInputs.about(record),
   ]);
   const base = parts.publicBaseOf(http);
+  const isLong = record.resultObjectId !== undefined || (resultText?.length ?? 0) > MOST_SHORT_RESULT;
   return taskRecord(record, {
     stub,
     app: stub === undefined ? undefined : apps.get(stub.appId),
@@ -109,6 +124,7 @@ export async function wholeTask(parts: TaskRouteParts, record: TaskRecord, http:
       ? null
       : { active_containers: parts.containers.countOfStub(record.stubId), queue_depth: queueDepth },
     resultText,
+    isResultLeftOut: isShort && isLong,
     outputs: outputsAt(base, outputs),
     input:
       'why' in input
