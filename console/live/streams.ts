@@ -35,6 +35,10 @@ const MOST_WORKSPACES = 3;
 /** Topics of one stream, and those of logs among them: fewer than a scheduler takes. */
 const MOST_TOPICS = 50;
 const MOST_LOGS = 16;
+/** Characters of a topic: fewer than a scheduler takes, because the number of a line may follow. */
+const LONGEST_TOPIC = 450;
+/** Characters of all topics in an address: a scheduler takes 16 KiB with the headers. */
+const LONGEST_ADDRESS = 12_000;
 /** Screens change several topics at once. */
 const COLLECTED_MS = 20;
 const FIRST_AGAIN_MS = 300;
@@ -46,6 +50,12 @@ const TOO_MANY: Problem = {
   status: 429,
   code: 'too_many_topics',
   message: 'this browser shows too many screens at once: close some tabs',
+};
+
+const TOO_LONG: Problem = {
+  status: 400,
+  code: 'topic_too_long',
+  message: 'this filter is too long to be followed: shorten it',
 };
 
 export class LiveStreams {
@@ -118,8 +128,12 @@ class WorkspaceStream {
     const key = ofLogs ? `${topic} ${this.#logs}` : topic;
     const known = this.#kept.get(key);
     const logs = [...this.#kept.values()].filter((one) => one.isLogs).length;
-    if (known === undefined && (this.#kept.size >= MOST_TOPICS || (ofLogs && logs >= MOST_LOGS))) {
-      tell({ kind: 'failed', problem: TOO_MANY, isLost: false });
+    const isLong = topic.length > LONGEST_TOPIC;
+    const address = [...this.#kept.values()].reduce((sum, one) => sum + writtenLength(one.topic), writtenLength(topic));
+    const isFull = this.#kept.size >= MOST_TOPICS || (ofLogs && logs >= MOST_LOGS) || address > LONGEST_ADDRESS;
+    if (isLong || (known === undefined && isFull)) {
+      // Others go on: the scheduler never sees this topic.
+      tell({ kind: 'failed', problem: isLong ? TOO_LONG : TOO_MANY, isLost: false });
       return () => undefined;
     }
     const kept: Kept = known ?? {
@@ -224,6 +238,9 @@ class WorkspaceStream {
     }
   }
 }
+
+/** Characters of a topic in an address, with its comma. */
+const writtenLength = (topic: string): number => encodeURIComponent(topic).length + 3;
 
 const isProblem = (error: unknown): error is Problem & Error =>
   error instanceof Error && 'status' in error && typeof error.status === 'number';

@@ -157,21 +157,41 @@ describe.each(['servers', 'embedded'] satisfies StoreKind[])('live topics with %
       expect((await follow(['overview'], token)).status).toBe(401);
   });
 
-  test('what cannot be a topic is refused by its name', async () => {
+  test('no topics and too many of them are refused by the name of the parameter', async () => {
     const cases: readonly (readonly [readonly string[], RegExp])[] = [
       [[], /topics must name topics/],
-      [['weather'], /topics has no topic weather/],
-      [['task'], /topics needs what it is about/],
-      [['task:%00'], /topics has a topic that cannot be decoded/],
-      [['tasks:limit=x'], /limit must be/],
       [Array.from({ length: 61 }, (_, at) => `task:${at}`), /topics has more than 60/],
-      [[`task:${'x'.repeat(500)}`], /topics has a topic longer than/],
-      [Array.from({ length: 17 }, (_, at) => `logs:query=${at}`), /topics has more than 16 topics of logs/],
     ];
     for (const [topics, text] of cases) {
       const client = await follow(topics);
       expect([topics.length, client.status, client.text]).toEqual([topics.length, 400, expect.stringMatching(text)]);
     }
+  });
+
+  test('what cannot be a topic fails alone, and the others are followed', async () => {
+    const thirteen = Array.from({ length: 13 }, () => NOBODY).join('%2C');
+    const cases: readonly (readonly [string, RegExp])[] = [
+      ['weather', /topics has no topic weather/],
+      ['task', /topics needs what it is about/],
+      ['task:%00', /topics has a topic that cannot be decoded/],
+      ['tasks:limit=x', /limit must be/],
+      [`tasks:stub_ids=${thirteen}`, /topics has a topic longer than/],
+      [`logs:query=${'x'.repeat(500)}`, /topics has a topic longer than/],
+    ];
+    const client = await follow([...cases.map(([topic]) => topic), 'overview']);
+    expect(client.status).toBe(200);
+    await seen(client, 'overview', 'whole');
+    for (const [topic, text] of cases)
+      expect(await seen(client, topic, 'failed')).toMatchObject([
+        { status: 400, code: 'invalid_query', message: expect.stringMatching(text) as string },
+      ]);
+    const lines = Array.from({ length: 17 }, (_, at) => `logs:seq_num=${at}`);
+    const many = await follow([...lines, 'overview']);
+    await seen(many, 'overview', 'whole');
+    expect(await seen(many, lines[16]!, 'failed')).toMatchObject([
+      { message: expect.stringMatching(/topics has more than 16 topics of logs/) as string },
+    ]);
+    expect(String(of(many, lines[15]!, 'failed')[0]?.['message'])).not.toContain('more than');
   });
 
   test('with wait it ends by itself', async () => {

@@ -138,3 +138,21 @@ test('topics and workspaces of one browser are bounded', async () => {
   await pass();
   expect(dialled[0]?.topics).toHaveLength(50);
 });
+
+test('a topic that is too long fails alone, and is not sent', async () => {
+  const { dialled, follow } = aBrowser();
+  const [long, other] = [follow(`logs:query=${'x'.repeat(500)}`), follow('overview')];
+  await pass();
+  expect(dialled.map(({ topics }) => topics)).toEqual([['overview']]);
+  expect(long.told).toMatchObject([{ kind: 'failed', problem: { code: 'topic_too_long' }, isLost: false }]);
+  expect(other.told).toEqual([]);
+});
+
+test('topics that would make the address too long fail, and the others stay', async () => {
+  const { dialled, follow } = aBrowser();
+  // Each character of them takes nine in the address.
+  const followed = Array.from({ length: 12 }, (_, at) => follow(`tasks:reason=${'\u20ac'.repeat(200)}${at}`));
+  await pass();
+  expect(dialled.map(({ topics }) => topics.length)).toEqual([6]);
+  expect(followed.map(({ told }) => told.length)).toEqual([0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]);
+});

@@ -44,7 +44,7 @@ function topicsOf(answer: Answer, parts: Partial<SharedParts> = {}) {
       http: HTTP,
       take: (_topic, frame) => void frames.push(frame),
     };
-    const [topic] = readTopics([`task:${id}`], [route]);
+    const [topic] = readTopics([`task:${id}`], [route]).topics;
     return { frames, ...topics.follow(workspaceId, topic!, reader) };
   };
   return { topics, readings, follow };

@@ -3,6 +3,7 @@
 import { AppError } from '#shared/errors.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import { confinementProblem } from '../../../workspaces/identity/confinement.ts';
+import { compileQuery } from './query.ts';
 import { grantsOf, mayCall } from './route.ts';
 import type { RestRoute } from './route.ts';
 
@@ -61,20 +62,47 @@ export interface Topic {
 }
 
 export const MOST_TOPICS = 60;
+/** Topics of log lines that one stream follows. */
+const MOST_LINES_TOPICS = 16;
 const LONGEST_TOPIC = 500;
 
 const invalid = (text: string): AppError => new AppError('invalid_query', `query parameter topics ${text}`);
 
+/** Topics of a request. One that cannot be read fails alone, and the others are followed. */
+export interface ReadTopics {
+  readonly topics: readonly Topic[];
+  readonly refused: readonly { readonly text: string; readonly error: AppError }[];
+}
+
 /**
  * Reads the topics of a request.
- * @throws AppError `invalid_query`
+ * @throws AppError `invalid_query`: there are none, or too many
  */
-export function readTopics(texts: readonly string[] | undefined, routes: readonly RestRoute[]): readonly Topic[] {
+export function readTopics(texts: readonly string[] | undefined, routes: readonly RestRoute[]): ReadTopics {
   const all = [...new Set(texts ?? [])];
   if (all.length === 0) throw invalid(`must name topics: ${Object.keys(LIVE_TOPICS).join(', ')}`);
   if (all.length > MOST_TOPICS) throw invalid(`has more than ${MOST_TOPICS} topics`);
-  return all.map((text) => readTopic(text, routes));
+  const topics: Topic[] = [];
+  const refused: { readonly text: string; readonly error: AppError }[] = [];
+  let left = MOST_LINES_TOPICS;
+  for (const text of all) {
+    try {
+      const topic = readTopic(text, routes);
+      const { query } = topic.route;
+      if (query !== undefined) compileQuery(query)(topic.query);
+      if (isOfLines(topic) && left === 0) throw invalid(`has more than ${MOST_LINES_TOPICS} topics of logs`);
+      if (isOfLines(topic)) left -= 1;
+      topics.push(topic);
+    } catch (error) {
+      if (!(error instanceof AppError)) throw error;
+      refused.push({ text, error });
+    }
+  }
+  return { topics, refused };
 }
+
+/** Whether the topic is log lines, which are not shared. */
+export const isOfLines = ({ route }: Topic): boolean => route.stream !== undefined;
 
 function readTopic(text: string, routes: readonly RestRoute[]): Topic {
   if (text.length > LONGEST_TOPIC) throw invalid(`has a topic longer than ${LONGEST_TOPIC} characters`);

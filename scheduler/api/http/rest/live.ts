@@ -14,8 +14,8 @@ import type { SseOut, SseSource } from '../sse.ts';
 import { CollectedLines } from './live-lines.ts';
 import { SharedTopics } from './live-shared.ts';
 import type { Following, TopicReader } from './live-shared.ts';
-import { readTopics, topicProblem } from './live-topics.ts';
-import type { Topic } from './live-topics.ts';
+import { isOfLines, readTopics, topicProblem } from './live-topics.ts';
+import type { ReadTopics, Topic } from './live-topics.ts';
 import { compileQuery } from './query.ts';
 import { streamRoute } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
@@ -25,9 +25,6 @@ export interface LiveParts {
   readonly log: Log;
   readonly events: { readonly hub: Pick<EventHub, 'onWoken'> };
 }
-
-/** Topics of log lines that one stream follows. */
-const MOST_LINES_TOPICS = 16;
 
 /** @param all - the routes of the API, asked when a request comes */
 export function liveRoute(parts: LiveParts, all: () => readonly RestRoute[]): RestRoute {
@@ -48,24 +45,17 @@ export function liveRoute(parts: LiveParts, all: () => readonly RestRoute[]): Re
     query: LiveQuery,
     frames: {
       description:
-        'event whole: the answer of a topic; changed: rows and fields of it that are other; lines: log lines; failed: it cannot be read, and is tried again.',
+        'event whole: the answer of a topic; changed: rows and fields of it that are other; lines: log lines; failed: it cannot be read, and is tried again unless the topic itself is wrong.',
       data: LiveFrame,
     },
     open: async (request) => {
       const wanted = readTopics(request.query.topics, all());
-      const lines = wanted.filter(isOfLines);
-      if (lines.length > MOST_LINES_TOPICS)
-        throw new AppError('invalid_query', `query parameter topics has more than ${MOST_LINES_TOPICS} topics of logs`);
-      // A filter that cannot be read is refused before the stream begins.
-      for (const { route, query } of wanted) if (route.query !== undefined) compileQuery(route.query)(query);
       const stream = new LiveStream(parts, request, topics(), wanted, request.query.wait);
-      await Promise.all(lines.map((topic) => stream.open(topic)));
+      await Promise.all(wanted.topics.filter(isOfLines).map((topic) => stream.open(topic)));
       return stream;
     },
   });
 }
-
-const isOfLines = ({ route }: Topic): boolean => route.stream !== undefined;
 
 class LiveStream implements SseSource, TopicReader {
   readonly caller: Caller;
@@ -80,7 +70,7 @@ class LiveStream implements SseSource, TopicReader {
   readonly #following = new Map<string, Following>();
   readonly #lines: CollectedLines[] = [];
   /** Frames of topics that cannot be followed; they are sent first. */
-  readonly #refused: Buffer[] = [];
+  readonly #refused: Buffer[];
   /** Topics whose frames were left out, because the caller did not read. */
   readonly #missed = new Set<string>();
   #stream: SseOut | undefined;
@@ -90,7 +80,7 @@ class LiveStream implements SseSource, TopicReader {
     parts: Pick<LiveParts, 'clock' | 'log'>,
     request: RestRequest,
     shared: SharedTopics,
-    topics: readonly Topic[],
+    { topics, refused }: ReadTopics,
     waitSeconds = Infinity,
   ) {
     this.#endMs = parts.clock.monotonicMs() + waitSeconds * 1000;
@@ -101,6 +91,7 @@ class LiveStream implements SseSource, TopicReader {
     this.#workspaceId = request.workspaceId;
     this.#shared = shared;
     this.#topics = topics;
+    this.#refused = refused.map(({ text, error }) => refusal(text, error));
   }
 
   /** Opens the lines of a topic. */
