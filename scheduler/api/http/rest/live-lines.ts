@@ -6,8 +6,8 @@ const EVERY_MS = 500;
 /** Bytes of lines that wait; then their source waits. */
 const MOST_BYTES = 64 * 1024;
 
-/** A frame of a stream of rows: its event, and its data on a line of its own. */
-const FRAME = /^(?:id: \d+\n)?event: (\w+)\ndata: (.*)\n\n$/;
+/** A frame of a stream of rows: its event, and its data on a line of its own. JSON may have U+2028, which `.` lacks. */
+const FRAME = /^(?:id: \d+\n)?event: (\w+)\ndata: (.*)\n\n$/s;
 
 /** Takes the frames of a stream of lines, and passes them on in groups. */
 export class CollectedLines implements SseOut {
