@@ -185,6 +185,7 @@ function registerRest(on: Registering, calls: Omit<ConsoleCallParts, 'callerOf'>
     consoleBaseOf: (request) => (place === undefined ? null : (place.base ?? originOf(request).baseUrl)),
     installation: settings,
     sharedState,
+    streams: sse,
     deployments,
     volumes,
     urls,

@@ -116,3 +116,29 @@ test('a topic that is read again and again takes its room once', async () => {
   }
   expect(new Set(eventsOf(frames))).toEqual(new Set(['whole', 'changed']));
 });
+
+test('all topics of a workspace share its time, and another workspace has its own', async () => {
+  const { topics, readings, follow } = topicsOf(({ params }) => ({ id: params['taskId'], ended_at: null }));
+  for (let at = 0; at < 200; at += 1) follow(String(at));
+  const other = follow('other', 'v' as WorkspaceId);
+  for (let round = 0; round < 600; round += 1) {
+    topics.wake(undefined);
+    await pass(100);
+  }
+  const own = readings.filter(({ workspaceId }) => workspaceId === WORKSPACE);
+  // Each by itself would be read twice a second: 24,000 times.
+  expect(own.length).toBeLessThan(60 * 25 + 204);
+  expect(new Set(own.map(({ params }) => params['taskId'])).size).toBe(200);
+  expect(readings.length - own.length).toBeGreaterThan(100);
+  expect(eventsOf(other.frames)).toEqual(['whole']);
+});
+
+test('who ends all topics and follows them anew has no more readings', async () => {
+  const { readings, follow } = topicsOf(({ params }) => ({ id: params['taskId'], ended_at: null }));
+  for (let round = 0; round < 60; round += 1) {
+    const followed = Array.from({ length: 60 }, (_, at) => follow(String(at)));
+    await pass(1_000);
+    for (const { end } of followed) end();
+  }
+  expect(readings.length).toBeLessThan(60 * 25 + 204);
+});

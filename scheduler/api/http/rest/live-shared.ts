@@ -1,7 +1,7 @@
 // A topic that somebody follows: its route is read again when something happened in the workspace, and seldom else. All
 // readers of a topic who see the same share the reading and the bytes of its frames.
-// Invariants: without a reader there is no timer and no reading. A reading takes at most one part in ten of the time.
-// The number of topics is bounded, for each workspace and in all.
+// Invariants: without a reader there is no timer and no reading. The readings of a workspace take turns, and a share of
+// the time together. The number of topics is bounded, for each workspace and in all.
 import type { FastifyRequest } from 'fastify';
 import { AppError } from '#shared/errors.ts';
 import { withDeadline } from '#shared/backoff.ts';
@@ -15,6 +15,7 @@ import { changesBetween, seenOf, wholeOf } from './live-changes.ts';
 import type { Seen } from './live-changes.ts';
 import { viewOf } from './live-topics.ts';
 import type { Topic } from './live-topics.ts';
+import { Turns } from './live-turns.ts';
 import { compileQuery } from './query.ts';
 
 export interface SharedParts {
@@ -38,8 +39,6 @@ export const MOST_SHARED = { ofWorkspace: 200, ofReplica: 2_000 } as const;
 export const MOST_KEPT = { ofWorkspace: 8 * 1024 * 1024, ofReplica: 64 * 1024 * 1024 } as const;
 const PACE_MS = 500;
 const IDLE_MS = 5_000;
-/** A reading takes at most one part in so many of the time. */
-const SHARE = 10;
 const LONGEST_PAUSE_MS = 10_000;
 /** Time between two readings of what has ended. */
 const ENDED_MS = 60_000;
@@ -50,6 +49,8 @@ export class SharedTopics {
   readonly #topics = new Map<string, SharedTopic>();
   readonly #byWorkspace = new Map<WorkspaceId, Set<SharedTopic>>();
   readonly #kept: KeptAnswers;
+  /** They outlive their topics until they are rested: who dials anew gains nothing. */
+  readonly #turns = new Map<WorkspaceId, Turns>();
 
   constructor(parts: SharedParts) {
     this.#parts = parts;
@@ -91,10 +92,19 @@ export class SharedTopics {
       throw new AppError('too_many_streams', `this workspace follows ${most.ofWorkspace} topics here: close some tabs`);
     if (this.#topics.size >= most.ofReplica)
       throw new AppError('streams_full', `this scheduler has ${most.ofReplica} topics that are followed: try again`);
-    const shared = new SharedTopic(this.#parts, this.#kept, workspaceId, topic);
+    const shared = new SharedTopic(this.#parts, this.#kept, this.#turnsOf(workspaceId), workspaceId, topic);
     this.#topics.set(key, shared);
     this.#byWorkspace.set(workspaceId, own.add(shared));
     return shared;
+  }
+
+  #turnsOf(workspaceId: WorkspaceId): Turns {
+    const known = this.#turns.get(workspaceId);
+    if (known !== undefined) return known;
+    for (const [id, turns] of this.#turns) if (!this.#byWorkspace.has(id) && turns.isRested) this.#turns.delete(id);
+    const made = new Turns(() => this.#parts.clock.monotonicMs());
+    this.#turns.set(workspaceId, made);
+    return made;
   }
 
   /** Something happened in a workspace, or may have in any of them. */
@@ -141,6 +151,7 @@ class KeptAnswers {
 class SharedTopic {
   readonly #parts: SharedParts;
   readonly #kept: KeptAnswers;
+  readonly #turns: Turns;
   readonly #workspaceId: WorkspaceId;
   readonly #topic: Topic;
   readonly #query: Readonly<Record<string, unknown>>;
@@ -152,15 +163,17 @@ class SharedTopic {
   #failed: string | undefined;
   #failures = 0;
   #timer: NodeJS.Timeout | undefined;
-  #isReading = false;
+  /** Whether it waits for its turn, or is read. */
+  #isInTurn = false;
   #isWoken = false;
   /** By the clock that nobody sets: before it, nothing is read. */
   #pausedUntilMs = 0;
 
   /** @throws AppError `invalid_query` of the topic's own query */
-  constructor(parts: SharedParts, kept: KeptAnswers, workspaceId: WorkspaceId, topic: Topic) {
+  constructor(parts: SharedParts, kept: KeptAnswers, turns: Turns, workspaceId: WorkspaceId, topic: Topic) {
     this.#parts = parts;
     this.#kept = kept;
+    this.#turns = turns;
     this.#workspaceId = workspaceId;
     this.#topic = topic;
     const { query } = topic.route;
@@ -184,6 +197,7 @@ class SharedTopic {
     if (!this.isOver) return;
     clearTimeout(this.#timer);
     this.#timer = undefined;
+    this.#turns.leave(this.#read);
     this.#forget();
   }
 
@@ -199,7 +213,7 @@ class SharedTopic {
 
   /** Arms the timer of the next reading. */
   #next(): void {
-    if (this.#isReading || this.isOver) return;
+    if (this.#isInTurn || this.isOver) return;
     const { idleMs = IDLE_MS } = this.#topic.rule;
     const nowMs = this.#parts.clock.monotonicMs();
     const pauseMs = Math.max(0, this.#pausedUntilMs - nowMs);
@@ -208,17 +222,18 @@ class SharedTopic {
       clearTimeout(this.#timer);
     }
     const waitMs = this.#isWoken ? pauseMs : Math.max(pauseMs, idleMs);
-    this.#timer = setTimeout(() => void this.#read(), waitMs).unref();
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      this.#isInTurn = true;
+      this.#turns.wait(this.#read);
+    }, waitMs).unref();
   }
 
-  async #read(): Promise<void> {
+  readonly #read = async (): Promise<void> => {
     const { clock, log } = this.#parts;
-    this.#timer = undefined;
     const [reader] = this.#readers;
     if (reader === undefined) return;
-    this.#isReading = true;
     this.#isWoken = false;
-    const beganMs = clock.monotonicMs();
     let isEnded = false;
     try {
       const { route, rule } = this.#topic;
@@ -247,15 +262,14 @@ class SharedTopic {
       this.#failed = said;
       if (isNew) this.#send(this.#frame('failed', said));
     }
-    this.#isReading = false;
-    const tookMs = clock.monotonicMs() - beganMs;
+    this.#isInTurn = false;
     const { paceMs = PACE_MS } = this.#topic.rule;
-    const pauseMs = Math.max(paceMs * 2 ** Math.min(this.#failures, 5), SHARE * tookMs);
-    this.#pausedUntilMs = clock.monotonicMs() + (isEnded ? ENDED_MS : Math.min(pauseMs, LONGEST_PAUSE_MS));
+    const pauseMs = Math.min(paceMs * 2 ** Math.min(this.#failures, 5), LONGEST_PAUSE_MS);
+    this.#pausedUntilMs = clock.monotonicMs() + (isEnded ? ENDED_MS : pauseMs);
     // A failure is looked at again without an event.
     if (this.#failures > 0) this.#isWoken = true;
     this.#next();
-  }
+  };
 
   #tell(seen: Seen): void {
     const before = this.#seen;

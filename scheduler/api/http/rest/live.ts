@@ -10,7 +10,7 @@ import type { Caller } from '../../../workspaces/identity/caller.ts';
 import type { EventHub } from '../../../workspaces/events/source.ts';
 import { problemOf } from '../error-map.ts';
 import { sseFrame } from '../sse.ts';
-import type { SseOut, SseSource } from '../sse.ts';
+import type { SseOut, SsePlace, SseSource, SseStreams } from '../sse.ts';
 import { CollectedLines } from './live-lines.ts';
 import { SharedTopics } from './live-shared.ts';
 import type { Following, TopicReader } from './live-shared.ts';
@@ -24,6 +24,8 @@ export interface LiveParts {
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
   readonly log: Log;
   readonly events: { readonly hub: Pick<EventHub, 'onWoken'> };
+  /** Each topic of lines takes a place of its own, as its route would. */
+  readonly streams: Pick<SseStreams, 'take' | 'leave'>;
 }
 
 /** @param all - the routes of the API, asked when a request comes */
@@ -60,7 +62,7 @@ export function liveRoute(parts: LiveParts, all: () => readonly RestRoute[]): Re
 class LiveStream implements SseSource, TopicReader {
   readonly caller: Caller;
   readonly http: FastifyRequest;
-  readonly #parts: Pick<LiveParts, 'clock' | 'log'>;
+  readonly #parts: Pick<LiveParts, 'clock' | 'streams'>;
   readonly #request: RestRequest;
   readonly #workspaceId: WorkspaceId;
   readonly #shared: SharedTopics;
@@ -69,6 +71,7 @@ class LiveStream implements SseSource, TopicReader {
   readonly #endMs: number;
   readonly #following = new Map<string, Following>();
   readonly #lines: CollectedLines[] = [];
+  readonly #places: SsePlace[] = [];
   /** Frames of topics that cannot be followed; they are sent first. */
   readonly #refused: Buffer[];
   /** Topics whose frames were left out, because the caller did not read. */
@@ -77,7 +80,7 @@ class LiveStream implements SseSource, TopicReader {
   #isFull = false;
 
   constructor(
-    parts: Pick<LiveParts, 'clock' | 'log'>,
+    parts: Pick<LiveParts, 'clock' | 'streams'>,
     request: RestRequest,
     shared: SharedTopics,
     { topics, refused }: ReadTopics,
@@ -99,6 +102,7 @@ class LiveStream implements SseSource, TopicReader {
     const { route, text, query } = topic;
     try {
       this.#mayFollow(topic);
+      this.#places.push(this.#parts.streams.take('logs', this.#workspaceId));
       const read = route.query === undefined ? {} : compileQuery(route.query)(query);
       const source = await route.stream?.open({ ...this.#request, params: topic.params, query: read });
       if (source === undefined) return;
@@ -161,6 +165,7 @@ class LiveStream implements SseSource, TopicReader {
     for (const following of this.#following.values()) following.end();
     this.#following.clear();
     for (const lines of this.#lines) lines.close();
+    for (const place of this.#places) this.#parts.streams.leave(place);
   }
 }
 

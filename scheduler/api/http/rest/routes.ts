@@ -111,6 +111,7 @@ export interface RestRouteParts
     WebhookRouteParts {
   readonly clock: EventRouteParts['clock'] & LiveParts['clock'];
   readonly events: EventRouteParts['events'] & LiveParts['events'];
+  readonly streams: LiveParts['streams'];
   readonly directory: DeploymentRouteParts['directory'];
   readonly containers: AppRouteParts['containers'] & TaskRouteParts['containers'];
   readonly tasks: Pick<TaskReads, 'read' | 'resultText' | 'list'>;
