@@ -10,7 +10,7 @@ import type { TaskRecordRow } from './tasks.ts';
 /** A task that ended. */
 export type EndedRecord = Pick<
   TaskRecordRow,
-  'workspaceId' | 'stubId' | 'deploymentId' | 'status' | 'createdAtMs' | 'startedAtMs' | 'endedAtMs' | 'durationMs'
+  'workspaceId' | 'stubId' | 'deploymentId' | 'status' | 'createdAtMs' | 'startedAtMs' | 'endedAtMs'
 >;
 
 interface Sum {
@@ -46,7 +46,7 @@ export function sumsOf(ended: readonly EndedRecord[]): readonly Sum[] {
     if (known === undefined) sums.set(key, sum);
     sum.calls += 1;
     count(sum.bins, binOf((startedAtMs ?? endedAtMs) - createdAtMs));
-    if (startedAtMs !== null) count(sum.bins, BINS + binOf(record.durationMs ?? endedAtMs - startedAtMs));
+    if (startedAtMs !== null) count(sum.bins, BINS + binOf(endedAtMs - startedAtMs));
   }
   return [...sums].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, sum]) => sum);
 }
