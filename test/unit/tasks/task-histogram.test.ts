@@ -64,7 +64,6 @@ const ended = (changes: Partial<Record<keyof EndedRecord, unknown>> = {}): Ended
     createdAtMs: BUCKET_MS,
     startedAtMs: BUCKET_MS + 4,
     endedAtMs: BUCKET_MS + 104,
-    durationMs: 100,
     ...changes,
   }) as EndedRecord;
 
@@ -72,7 +71,7 @@ test('sums are one for each deployment, five minutes and status, in an order tha
   const sums = sumsOf([
     ended({ deploymentId: null, stubId: 't' }),
     ended(),
-    ended({ status: 'ERROR', startedAtMs: null, durationMs: null }),
+    ended({ status: 'ERROR', startedAtMs: null }),
     ended({ endedAtMs: 2 * BUCKET_MS }),
     ended(),
   ]);
