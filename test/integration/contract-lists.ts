@@ -501,6 +501,7 @@ export const READ_ELSEWHERE: Readonly<Record<string, string>> = {
   'POST /task/{ws}/cancel': 'test/integration/task-bulk.test.ts',
   'GET /events/{ws}/stream': 'test/integration/event-streams.test.ts',
   'GET /live/{ws}': 'test/integration/live.test.ts',
+  'GET /task/{ws}/{taskId}': 'test/integration/live.test.ts',
   'GET /search/{ws}': 'test/integration/task-stats.test.ts',
   'GET /task-stats/{ws}': 'test/integration/task-stats.test.ts',
   'GET /overview/{ws}': 'test/integration/task-stats.test.ts',

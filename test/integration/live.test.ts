@@ -97,6 +97,10 @@ describe.each(['servers', 'embedded'] satisfies StoreKind[])('live topics with %
         isLeftOut ? ['object', true, 'string'] : ['string', undefined, 'string'],
       );
       expect(String((await read(`/task/{ws}/${taskId}`))['result'])).toHaveLength(characters);
+      const short = await read(`/task/{ws}/${taskId}?short=true`);
+      expect([typeof short['result'], short['result_left_out']]).toEqual(
+        isLeftOut ? ['object', true] : ['string', undefined],
+      );
     }
   });
 

@@ -244,7 +244,7 @@ export function recordVerbs(parts: RestParts): readonly Verb[] {
       make: ownId,
       ok: { status: 200 },
       unknown: { status: 401 },
-      malformed: { line: 'GET /live/{ws}?topics=nonsense' },
+      malformed: { line: 'GET /live/{ws}?topics=overview&wait=soon' },
     },
     ...(['task', 'container', 'deployment'] as const).map((kind): Verb => ({
       name: `GET /explain/{ws}/{id} of a ${kind}`,
