@@ -6,6 +6,7 @@ import type { ExplainedScaling } from '#shared/api/explain.ts';
 import { timestampOf } from '#shared/api/fields.ts';
 import { HEALTH_STATES } from '#shared/api/rest/deployment-health.ts';
 import type { HealthRow } from '#shared/api/rest/deployment-health.ts';
+import { KeptAnswers } from '#shared/kept-answers.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import type { DeploymentId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { readNamedPool } from '../../control/placement/named-pool-reader.ts';
@@ -20,6 +21,7 @@ import type { CallsOf, RecentCalls } from '../../stores/store/queries/recent-cal
 import { recentCallsOfMany } from '../../stores/store/queries/recent-calls.ts';
 import { namedVersions } from '../../stores/store/queries/rollouts.ts';
 import type { NamedVersion } from '../../stores/store/queries/rollouts.ts';
+import { BoundedMap } from '../../workspaces/deployments/bounded-map.ts';
 import type { Targets } from '../../workspaces/deployments/targets.ts';
 import { explainDeployment } from './deployment.ts';
 import type { CallsThatEnded } from './failed-calls.ts';
@@ -53,28 +55,23 @@ const MOST_NAMES = 1_000;
 const COUNTED_AT_ONCE = 50;
 const KEPT_MS = 1_000;
 const LONGEST_KEPT_MS = 5_000;
-/** A look takes at most one part in so many of the time. */
-const SHARE = 10;
 /** Workspaces whose last look is kept. */
 const MOST_WORKSPACES = 500;
-/** Failed calls that are remembered, with results of at most so many characters. */
+/** Failed calls that are remembered. */
 const MOST_FAILURES = 1_000;
+/** Characters of a result; a failed call with a longer one is read at each look. */
 const LONGEST_RESULT = 16 * 1024;
-
-interface Kept {
-  readonly looking: Promise<Health>;
-  /** By the clock that nobody sets. */
-  untilMs: number;
-}
 
 export class DeploymentHealth {
   readonly #parts: HealthParts;
-  readonly #kept = new Map<WorkspaceId, Kept>();
+  readonly #kept: KeptAnswers<WorkspaceId, Health>;
   /** Calls that failed, by their ids: they do not change any more. */
-  readonly #failures = new Map<TaskId, CallsThatEnded['last']>();
+  readonly #failures = new BoundedMap<TaskId, CallsThatEnded['last']>(MOST_FAILURES);
 
   constructor(parts: HealthParts) {
     this.#parts = parts;
+    const { clock } = parts;
+    this.#kept = new KeptAnswers({ clock, most: MOST_WORKSPACES, leastMs: KEPT_MS, longestMs: LONGEST_KEPT_MS });
     // A deployment that somebody changed is looked at by the next reader.
     parts.targets.onChange(({ target }) => {
       if (target === undefined) this.#kept.clear();
@@ -84,23 +81,7 @@ export class DeploymentHealth {
 
   /** The names of a workspace, the worst first. */
   async of(workspaceId: WorkspaceId): Promise<Health> {
-    const { clock } = this.#parts;
-    const known = this.#kept.get(workspaceId);
-    if (known !== undefined && clock.monotonicMs() < known.untilMs) return await known.looking;
-    const beganMs = clock.monotonicMs();
-    const kept: Kept = { looking: this.#look(workspaceId), untilMs: Infinity };
-    this.#kept.delete(workspaceId);
-    this.#kept.set(workspaceId, kept);
-    if (this.#kept.size > MOST_WORKSPACES) this.#kept.delete([...this.#kept.keys()][0] ?? workspaceId);
-    try {
-      const health = await kept.looking;
-      const tookMs = clock.monotonicMs() - beganMs;
-      kept.untilMs = clock.monotonicMs() + Math.min(LONGEST_KEPT_MS, Math.max(KEPT_MS, SHARE * tookMs));
-      return health;
-    } catch (error) {
-      if (this.#kept.get(workspaceId) === kept) this.#kept.delete(workspaceId);
-      throw error;
-    }
+    return await this.#kept.of(workspaceId, () => this.#look(workspaceId));
   }
 
   async #look(workspaceId: WorkspaceId): Promise<Health> {
@@ -172,7 +153,8 @@ export class DeploymentHealth {
   async #ended(workspaceId: WorkspaceId, calls: RecentCalls): Promise<CallsThatEnded> {
     if (calls.last === undefined) return { calls, last: undefined };
     const { taskId } = calls.last;
-    if (this.#failures.has(taskId)) return { calls, last: this.#failures.get(taskId) };
+    const known = this.#failures.get(taskId);
+    if (known !== undefined) return { calls, last: known };
     const { tasks } = this.#parts;
     const record = await tasks.read(workspaceId, taskId);
     if (record === undefined) return { calls, last: undefined };
@@ -180,7 +162,6 @@ export class DeploymentHealth {
     const last = { record, result };
     if ((result?.length ?? 0) > LONGEST_RESULT) return { calls, last };
     this.#failures.set(taskId, last);
-    if (this.#failures.size > MOST_FAILURES) this.#failures.delete([...this.#failures.keys()][0] ?? taskId);
     return { calls, last };
   }
 

@@ -7,6 +7,7 @@ import { timestampOf } from '#shared/api/fields.ts';
 import type { WaitingGroup } from '#shared/api/rest/waiting.ts';
 import type { ContainerId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
+import { KeptAnswers } from '#shared/kept-answers.ts';
 import type { ReservationRow } from '../../control/plan/reservation-report.ts';
 import type { Placer } from '../../control/placement/placer.ts';
 import type { PlacementWait } from '../../control/placement/waiting.ts';
@@ -153,32 +154,16 @@ function reservationOf(
 /** The side of the replica that was asked: an answer of the leader serves all readers for a second. */
 export class WaitingReads {
   readonly #ask: (workspaceId: WorkspaceId | null) => Promise<WaitingLook>;
-  readonly #clock: Pick<Clock, 'monotonicMs'>;
-  readonly #kept = new Map<WorkspaceId | null, { readonly look: Promise<WaitingLook>; readonly untilMs: number }>();
+  readonly #kept: KeptAnswers<WorkspaceId | null, WaitingLook>;
 
   /** @param ask - asks the leader. @throws AppError `not_leading` */
   constructor(ask: (workspaceId: WorkspaceId | null) => Promise<WaitingLook>, clock: Pick<Clock, 'monotonicMs'>) {
     this.#ask = ask;
-    this.#clock = clock;
+    this.#kept = new KeptAnswers({ clock, most: MOST_KEPT, leastMs: KEPT_MS });
   }
 
   /** @throws AppError `not_leading` */
   async of(workspaceId: WorkspaceId | null): Promise<WaitingLook> {
-    const nowMs = this.#clock.monotonicMs();
-    const known = this.#kept.get(workspaceId);
-    if (known !== undefined && nowMs < known.untilMs) return await known.look;
-    const kept = { look: this.#ask(workspaceId), untilMs: nowMs + KEPT_MS };
-    this.#kept.delete(workspaceId);
-    this.#kept.set(workspaceId, kept);
-    for (const oldest of this.#kept.keys()) {
-      if (this.#kept.size <= MOST_KEPT) break;
-      this.#kept.delete(oldest);
-    }
-    try {
-      return await kept.look;
-    } catch (error) {
-      if (this.#kept.get(workspaceId) === kept) this.#kept.delete(workspaceId);
-      throw error;
-    }
+    return await this.#kept.of(workspaceId, () => this.#ask(workspaceId));
   }
 }

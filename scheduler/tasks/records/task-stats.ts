@@ -6,8 +6,10 @@ import { setImmediate, setTimeout } from 'node:timers/promises';
 import type { Clock } from '#shared/clock.ts';
 import type { DeploymentId, StubId } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
+import { KeptAnswers } from '#shared/kept-answers.ts';
 import { FairLine } from '#shared/fair-line.ts';
 import { BINS, BUCKET_MS, addBins, noBins, percentileOf, unpackBins } from '../../domain/task-histogram.ts';
+import { DEAD_STATUSES } from '../../domain/task-inputs.ts';
 import type { Db } from '../../stores/store/db.ts';
 import { taskStats } from '../../stores/store/queries/task-stats.ts';
 import type { TaskStatsFilter, TaskStatsRow } from '../../stores/store/queries/task-stats.ts';
@@ -20,8 +22,6 @@ const MOST_OWNERS = 1_000;
 const ROWS_AT_ONCE = 100;
 const KEPT_MS = 1_000;
 const LONGEST_KEPT_MS = 5_000;
-/** An answer is kept for so many times the time that it took. */
-const KEPT_TIMES = 10;
 /** A workspace's next reading waits for so many times the time of the last one. */
 const REST_TIMES = 3;
 /** Answers that are kept, and all of their intervals and owners: some 20 MB. */
@@ -67,15 +67,9 @@ export interface TaskStatisticsParts {
   readonly caughtUp: () => Promise<unknown>;
 }
 
-interface Kept {
-  readonly reading: Promise<Statistics>;
-  untilMs: number;
-  rows: number;
-}
-
 export class TaskStatistics {
   readonly #parts: TaskStatisticsParts;
-  readonly #kept = new Map<string, Kept>();
+  readonly #kept: KeptAnswers<string, Statistics>;
   readonly #line = new FairLine({
     atOnce: 1_000,
     atOnceOfOne: 1,
@@ -87,6 +81,13 @@ export class TaskStatistics {
 
   constructor(parts: TaskStatisticsParts) {
     this.#parts = parts;
+    this.#kept = new KeptAnswers({
+      clock: parts.clock,
+      most: MOST_KEPT,
+      leastMs: KEPT_MS,
+      longestMs: LONGEST_KEPT_MS,
+      size: { of: ({ series, groups }) => series.length + groups.length, most: MOST_KEPT_ROWS },
+    });
   }
 
   /**
@@ -99,40 +100,7 @@ export class TaskStatistics {
     const asked = { ...filter, toMs: Math.ceil(filter.toMs / BUCKET_MS) * BUCKET_MS };
     const { workspaceId, fromMs, toMs, stubIds, deploymentIds, appId } = asked;
     const key = JSON.stringify([workspaceId, fromMs, toMs, stubIds, deploymentIds, appId, intervalMs, bars]);
-    const { clock } = this.#parts;
-    const known = this.#kept.get(key);
-    if (known !== undefined && clock.monotonicMs() < known.untilMs) return await known.reading;
-    const kept: Kept = { reading: this.#inTurn(asked, intervalMs, bars), untilMs: Infinity, rows: 0 };
-    const beganMs = clock.monotonicMs();
-    this.#kept.delete(key);
-    this.#kept.set(key, kept);
-    this.#makeRoom();
-    try {
-      const { series, groups } = await kept.reading;
-      const nowMs = clock.monotonicMs();
-      kept.untilMs = nowMs + Math.min(LONGEST_KEPT_MS, Math.max(KEPT_MS, KEPT_TIMES * (nowMs - beganMs)));
-      kept.rows = series.length + groups.length;
-      this.#makeRoom();
-    } catch (error) {
-      if (this.#kept.get(key) === kept) this.#kept.delete(key);
-      throw error;
-    }
-    return await kept.reading;
-  }
-
-  /** Forgets answers that are over, and the oldest ones beyond the bounds. */
-  #makeRoom(): void {
-    const nowMs = this.#parts.clock.monotonicMs();
-    let rows = 0;
-    for (const [key, kept] of this.#kept) {
-      if (nowMs >= kept.untilMs) this.#kept.delete(key);
-      else rows += kept.rows;
-    }
-    for (const [key, kept] of this.#kept) {
-      if (this.#kept.size <= MOST_KEPT && rows <= MOST_KEPT_ROWS) break;
-      this.#kept.delete(key);
-      rows -= kept.rows;
-    }
+    return await this.#kept.of(key, () => this.#inTurn(asked, intervalMs, bars));
   }
 
   /** Reads at the workspace's turn. The turn lasts longer than the reading. */
@@ -157,8 +125,6 @@ export class TaskStatistics {
     return await statisticsOf(rows, filter, intervalMs);
   }
 }
-
-const FAILED = ['ERROR', 'TIMEOUT', 'EXPIRED'] as const;
 
 /**
  * Reads spans from sums, and gives the event loop its turns.
@@ -199,7 +165,7 @@ function sumsOf(statuses: Readonly<Record<string, number>>, bins: readonly numbe
   let calls = 0;
   for (const status in statuses) calls += statuses[status] ?? 0;
   let errors = 0;
-  for (const status of FAILED) errors += statuses[status] ?? 0;
+  for (const status of DEAD_STATUSES) errors += statuses[status] ?? 0;
   return { calls, errors, statuses, waits: spansOf(bins.slice(0, BINS)), runs: spansOf(bins.slice(BINS)) };
 }
 

@@ -12,6 +12,7 @@ import { isTerminalTask } from '#shared/domain/status.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Static } from 'typebox';
+import { DEAD_STATUSES } from '../../../domain/task-inputs.ts';
 import type { TaskActions } from '../../../tasks/actions.ts';
 import type { Reruns } from '../../../tasks/inputs/reruns.ts';
 import type { TaskFilter, TaskReads } from '../../../tasks/records/reads.ts';
@@ -29,7 +30,6 @@ export interface TaskBulkParts extends NamedParts {
   readonly taskActions: Pick<TaskActions, 'stopTasks'>;
 }
 
-const FAILED = ['ERROR', 'TIMEOUT', 'EXPIRED'];
 const OPEN = ['PENDING', 'RETRY', 'RUNNING'];
 
 type Filter = Omit<TaskFilter, 'limit'>;
@@ -62,7 +62,7 @@ async function rerunTasks(
   request: RestRequest<Static<typeof RerunTasksQuery>>,
 ): Promise<RerunTasks> {
   const { caller, query, workspaceId } = request;
-  const filter = filterFor(request, FAILED, (status) => isTerminalTask(status as TaskStatus));
+  const filter = filterFor(request, DEAD_STATUSES, (status) => isTerminalTask(status as TaskStatus));
   if (filter === undefined) return { matched: 0, left_out: 0, rerun: [], refused: [], next: '' };
   const before = cursorOf(query);
   const limit = limitOf(query);
