@@ -5,7 +5,8 @@ import lazy from 'preact-iso/lazy';
 import { LocationProvider, Route, Router, useLocation, useRoute } from 'preact-iso/router';
 import { useEffect, useState } from 'preact/hooks';
 import type { FunctionComponent } from 'preact';
-import { ApiError, root } from './api/client.ts';
+import { apiErrorOf, root } from './api/client.ts';
+import type { ApiError } from './api/client.ts';
 import { look, may, segmentOf, signedIn, workspaceAt } from './api/session.ts';
 import { Failure, Skeleton } from './parts/notices.tsx';
 import { firstPath, fleetPlaces, homeOf, Shell } from './parts/shell.tsx';
@@ -158,9 +159,7 @@ function App() {
   const [failure, setFailure] = useState<ApiError>();
   const begin = (): void => {
     setFailure(undefined);
-    look().catch((error: unknown) =>
-      setFailure(error instanceof ApiError ? error : new ApiError(0, { message: String(error) })),
-    );
+    look().catch((error: unknown) => setFailure(apiErrorOf(error)));
   };
   useEffect(begin, []);
   if (failure !== undefined)

@@ -34,6 +34,10 @@ export class ApiError extends Error {
 
 /** Where the key is read; a worker has no storage. */
 export const keyStore = { read: (): string | null => localStorage.getItem(KEY) };
+/** What failed, as a refusal: whatever else it was has no status. */
+export const apiErrorOf = (error: unknown): ApiError =>
+  error instanceof ApiError ? error : new ApiError(0, { message: String(error) });
+
 export const keyOf = (): string | null => keyStore.read();
 export const keepKey = (key: string): void => localStorage.setItem(KEY, key);
 export const forgetKey = (): void => localStorage.removeItem(KEY);

@@ -1,7 +1,8 @@
 // Answers that a screen keeps fresh. A resource has one request at a time, which ends with the screen. Nothing runs in
 // a hidden tab, and a failure keeps what was read before, with its time.
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { ApiError } from '../api/client.ts';
+import { apiErrorOf } from '../api/client.ts';
+import type { ApiError } from '../api/client.ts';
 
 export interface Resource<T> {
   /** undefined: nothing was read yet. */
@@ -42,7 +43,7 @@ export function useResource<T>(key: string, read: (signal: AbortSignal) => Promi
       } catch (error) {
         if (abort.signal.aborted) return;
         failures += 1;
-        const failure = error instanceof ApiError ? error : new ApiError(0, { message: String(error) });
+        const failure = apiErrorOf(error);
         setState((before) => ({
           key,
           value: before?.key === key ? before.value : undefined,

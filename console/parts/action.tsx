@@ -5,7 +5,8 @@ import { Fragment } from 'preact';
 import type { ComponentChildren } from 'preact';
 import { useLocation } from 'preact-iso/router';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { ApiError, gateway, rest } from '../api/client.ts';
+import { apiErrorOf, gateway, rest } from '../api/client.ts';
+import type { ApiError } from '../api/client.ts';
 import { curlOf } from './curl.ts';
 import type { Call } from './curl.ts';
 import { Command, Failure } from './notices.tsx';
@@ -17,9 +18,6 @@ export const perform = <T,>({ method, path, body }: Call): Promise<T> => {
   const sent = { method, ...(body === undefined ? {} : { body }) };
   return path.startsWith(`${GATEWAY}/`) ? gateway<T>(path.slice(GATEWAY.length), sent) : rest<T>(path, sent);
 };
-
-export const apiErrorOf = (error: unknown): ApiError =>
-  error instanceof ApiError ? error : new ApiError(0, { message: String(error) });
 
 export interface QuestionProps<T> {
   /** The question, which is the dialog's heading. */

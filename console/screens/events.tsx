@@ -5,6 +5,7 @@ import type { EventRecord } from '#shared/api/rest/events.ts';
 import { queryOf, rest } from '../api/client.ts';
 import { signedIn } from '../api/session.ts';
 import { useResource } from '../live/resource.ts';
+import { isKeyOf } from '../parts/choice.ts';
 import { shownLine, shownText } from '../parts/hostile.ts';
 import { Shown, Twin } from '../parts/notices.tsx';
 import { Value } from '../parts/text.tsx';
@@ -22,7 +23,6 @@ const KINDS = {
   all: '',
 } as const;
 type Kind = keyof typeof KINDS;
-const isKind = (text: string | undefined): text is Kind => text !== undefined && Object.hasOwn(KINDS, text);
 
 /** The audit trail is for administrators and primary tokens; any other that asks for it is refused. */
 function mayReadAudit(): boolean {
@@ -38,7 +38,7 @@ interface Page {
 export function Events({ workspace, home }: ScreenProps) {
   const { query, route } = useLocation();
   const { show } = query as { readonly show?: string };
-  const kind: Kind = isKind(show) ? show : 'changes';
+  const kind: Kind = isKeyOf(KINDS, show) ? show : 'changes';
   const [older, setOlder] = useState<readonly EventRecord[]>([]);
   const [before, setBefore] = useState<number>();
   const named = kind === 'changes' && mayReadAudit() ? `audit.*,${KINDS.changes}` : KINDS[kind];

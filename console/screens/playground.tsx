@@ -3,9 +3,8 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { createParser } from 'eventsource-parser';
 import { callThrough, piecesOf } from '../api/calls.ts';
-import { ApiError } from '../api/client.ts';
+import { ApiError, apiErrorOf } from '../api/client.ts';
 import { useResource } from '../live/resource.ts';
-import { apiErrorOf } from '../parts/action.tsx';
 import { base, curlTo } from '../parts/curl.ts';
 import { shownText } from '../parts/hostile.ts';
 import { Command, Failure, Shown, Twin } from '../parts/notices.tsx';

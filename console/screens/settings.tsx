@@ -2,6 +2,7 @@
 import { useLocation } from 'preact-iso/router';
 import { queryOf } from '../api/client.ts';
 import { may } from '../api/session.ts';
+import { isKeyOf } from '../parts/choice.ts';
 import { LimitsPart } from './limits.tsx';
 import type { ScreenProps } from './screen.ts';
 import { SessionsPart } from './sessions.tsx';
@@ -15,13 +16,12 @@ const PARTS = {
   sessions: { title: 'Sessions', right: 'GET /console/sessions/{ws}', Part: SessionsPart },
 } as const;
 type Name = keyof typeof PARTS;
-const isName = (text: string | undefined): text is Name => text !== undefined && Object.hasOwn(PARTS, text);
 
 export function Settings(props: ScreenProps) {
   const { query } = useLocation();
   const { part } = query as { readonly part?: string };
   const shown = (Object.keys(PARTS) as Name[]).filter((name) => may(PARTS[name].right));
-  const name = isName(part) && shown.includes(part) ? part : shown[0];
+  const name = isKeyOf(PARTS, part) && shown.includes(part) ? part : shown[0];
   if (name === undefined)
     return (
       <>

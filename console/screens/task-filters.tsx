@@ -2,12 +2,11 @@
 // so that a link carries them.
 import { useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
+import { isKeyOf } from '../parts/choice.ts';
 import { queryOf } from '../api/client.ts';
 
 /** Spans of time, by their names in the address. */
 const SPANS = { '1h': 3_600_000, '24h': 86_400_000, '7d': 604_800_000 } as const;
-type Span = keyof typeof SPANS;
-const isSpan = (text: string | undefined): text is Span => text !== undefined && Object.hasOwn(SPANS, text);
 
 const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
@@ -21,7 +20,7 @@ export interface TaskQuery {
 /** The part of the list's query that these filters are. Times are rounded to minutes: a list is read for a while. */
 export const filtersOf = ({ reason, since }: TaskQuery, nowMs = Date.now()) => ({
   failure_reasons: reason,
-  created_at_start: isSpan(since)
+  created_at_start: isKeyOf(SPANS, since)
     ? new Date(Math.floor((nowMs - SPANS[since]) / 60_000) * 60_000).toISOString()
     : undefined,
 });
@@ -60,7 +59,7 @@ export function TaskFilters({ home, query }: { readonly home: string; readonly q
         <label>
           Called within{' '}
           <select
-            value={isSpan(query.since) ? query.since : ''}
+            value={isKeyOf(SPANS, query.since) ? query.since : ''}
             onChange={(event) => {
               const since = event.currentTarget.value;
               route(`${home}/tasks${queryOf({ ...query, name, reason, since })}`);

@@ -5,7 +5,8 @@ import { useLocation } from 'preact-iso/router';
 import type { LogPage, LogRecord } from '#shared/api/rest/logs.ts';
 import type { RestTask, TaskInput } from '#shared/api/rest/tasks.ts';
 import type { Static } from 'typebox';
-import { ApiError, queryOf, rest } from '../api/client.ts';
+import { apiErrorOf, queryOf, rest } from '../api/client.ts';
+import type { ApiError } from '../api/client.ts';
 import type { Explained } from '../api/explain.ts';
 import { may } from '../api/session.ts';
 import { useLive } from '../live/live.ts';
@@ -98,7 +99,7 @@ function Result({ task, workspaceId }: { readonly task: RestTask; readonly works
       setRead(await rest<RestTask>(`/task/${workspaceId}/${task.id}`));
       setFailure(undefined);
     } catch (error) {
-      setFailure(error instanceof ApiError ? error : new ApiError(0, { message: String(error) }));
+      setFailure(apiErrorOf(error));
     }
   };
   const own = read?.id === task.id ? read : undefined;
@@ -128,7 +129,7 @@ function Input({ task, workspaceId }: { readonly task: RestTask; readonly worksp
     try {
       setKept(await rest<Kept>(`/task/${workspaceId}/${task.id}/input`));
     } catch (error) {
-      setFailure(error instanceof ApiError ? error : new ApiError(0, { message: String(error) }));
+      setFailure(apiErrorOf(error));
     }
   };
   if (task.input === null) return null;
@@ -228,7 +229,7 @@ function Again({
       });
       route(`${home}/tasks/${made.task_id}`);
     } catch (error) {
-      setFailure(error instanceof ApiError ? error : new ApiError(0, { message: String(error) }));
+      setFailure(apiErrorOf(error));
     }
   };
   return (

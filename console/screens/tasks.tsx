@@ -5,6 +5,7 @@ import { useLocation } from 'preact-iso/router';
 import type { TaskSummary } from '#shared/api/rest/tasks.ts';
 import { queryOf, rest } from '../api/client.ts';
 import { useLive } from '../live/live.ts';
+import { isKeyOf } from '../parts/choice.ts';
 import { Command, Shown, Twin } from '../parts/notices.tsx';
 import { curlOf } from '../parts/curl.ts';
 import { State } from '../parts/state.tsx';
@@ -27,13 +28,12 @@ const KINDS = {
   done: 'COMPLETE',
 } as const;
 type Kind = keyof typeof KINDS;
-const isKind = (text: string | undefined): text is Kind => text !== undefined && Object.hasOwn(KINDS, text);
 
 export function Tasks({ workspace, home }: ScreenProps) {
   const { query, route } = useLocation();
   const asked: TaskQuery = query;
   const { name = '', show } = asked;
-  const kind: Kind = isKind(show) ? show : 'all';
+  const kind: Kind = isKeyOf(KINDS, show) ? show : 'all';
   const filter = { status: KINDS[kind], deployment_name: name, ...filtersOf(asked) };
   const bulk = kind === 'failed' ? 'failed' : kind === 'waiting' || kind === 'running' ? 'open' : undefined;
   const since = filter.created_at_start === undefined ? undefined : asked.since;

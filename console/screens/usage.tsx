@@ -6,6 +6,7 @@ import type { AppRecord } from '#shared/api/rest/app-record.ts';
 import { queryOf, rest } from '../api/client.ts';
 import { may } from '../api/session.ts';
 import { useResource } from '../live/resource.ts';
+import { isKeyOf } from '../parts/choice.ts';
 import { shownText } from '../parts/hostile.ts';
 import type { Page } from '../parts/list.tsx';
 import { Shown, Twin } from '../parts/notices.tsx';
@@ -25,18 +26,16 @@ const GROUPS = {
   model: 'model',
 };
 type Group = keyof typeof GROUPS;
-const isGroup = (text: string | undefined): text is Group => text !== undefined && Object.hasOwn(GROUPS, text);
 const SPANS = { '24h': 1, '7d': 7, '30d': 30, '400d': 400 } as const;
 type Span = keyof typeof SPANS;
-const isSpan = (text: string | undefined): text is Span => text !== undefined && Object.hasOwn(SPANS, text);
 
 type Row = UsageRecord['data'][number];
 
 export function Usage({ workspace, home }: ScreenProps) {
   const { query, route } = useLocation();
   const { by, span } = query as { readonly by?: string; readonly span?: string };
-  const group: Group = isGroup(by) ? by : 'deployment';
-  const days: Span = isSpan(span) ? span : '30d';
+  const group: Group = isKeyOf(GROUPS, by) ? by : 'deployment';
+  const days: Span = isKeyOf(SPANS, span) ? span : '30d';
   const key = `${GROUPS[group]} ${days}`;
   const usage = useResource(
     `usage ${workspace.id} ${key}`,

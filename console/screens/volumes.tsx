@@ -3,9 +3,8 @@
 import { useRef, useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 import type { FileAddress, VolumeEntry, VolumeRecord } from '#shared/api/rest/volumes.ts';
-import { ApiError, queryOf, rest } from '../api/client.ts';
+import { ApiError, apiErrorOf, queryOf, rest } from '../api/client.ts';
 import { apiUrl, may } from '../api/session.ts';
-import { apiErrorOf } from '../parts/action.tsx';
 import { bytesOf } from '../parts/bytes.ts';
 import { base } from '../parts/curl.ts';
 import { shownText } from '../parts/hostile.ts';

@@ -3,7 +3,8 @@
 import { useState } from 'preact/hooks';
 import type { CreateMachineResponse, ListMachinesResponse, Machine } from '#shared/api/machines.ts';
 import type { ListWorkersResponse, Worker } from '#shared/api/workers.ts';
-import { ApiError, gateway, queryOf, root } from '../../api/client.ts';
+import { apiErrorOf, gateway, queryOf, root } from '../../api/client.ts';
+import type { ApiError } from '../../api/client.ts';
 import { may } from '../../api/session.ts';
 import { useResource } from '../../live/resource.ts';
 import { counted } from '../../parts/counted.ts';
@@ -227,7 +228,7 @@ function Create({ again }: { readonly again: () => void }) {
       setMade(await gateway<CreateMachineResponse>('/machines', { method: 'POST', body: { poolName: pool } }));
       again();
     } catch (error) {
-      setFailure(error instanceof ApiError ? error : new ApiError(0, { message: String(error) }));
+      setFailure(apiErrorOf(error));
     }
   };
   return (

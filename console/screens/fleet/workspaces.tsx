@@ -2,7 +2,8 @@
 import { useState } from 'preact/hooks';
 import type { CreatedWorkspace, WorkspaceList } from '#shared/api/rest/workspaces.ts';
 import type { Static } from 'typebox';
-import { ApiError, rest } from '../../api/client.ts';
+import { apiErrorOf, rest } from '../../api/client.ts';
+import type { ApiError } from '../../api/client.ts';
 import { allWorkspaces, may, segmentOf } from '../../api/session.ts';
 import { useResource } from '../../live/resource.ts';
 import { shownText } from '../../parts/hostile.ts';
@@ -68,9 +69,6 @@ interface Made {
   readonly refused: ApiError | undefined;
 }
 
-const asError = (error: unknown): ApiError =>
-  error instanceof ApiError ? error : new ApiError(0, { message: String(error) });
-
 function Create({ again }: { readonly again: () => void }) {
   const [name, setName] = useState('');
   const [gpus, setGpus] = useState('');
@@ -89,7 +87,7 @@ function Create({ again }: { readonly again: () => void }) {
       setName('');
       again();
     } catch (error) {
-      setFailure(asError(error));
+      setFailure(apiErrorOf(error));
     } finally {
       setRunning(false);
     }
@@ -102,7 +100,7 @@ function Create({ again }: { readonly again: () => void }) {
     if (Object.keys(concurrency).length === 0) return undefined;
     return await rest(`/workspace/${id}/limits`, { method: 'PUT', body: { concurrency } }).then(
       () => undefined,
-      asError,
+      apiErrorOf,
     );
   };
   return (
