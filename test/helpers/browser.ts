@@ -4,7 +4,7 @@ import type { Browser, Page } from 'playwright-core';
 import { test as base } from './platform.ts';
 import { findProgram, missingService } from './programs.ts';
 
-export const CHROMIUM_ARGUMENTS = [
+const CHROMIUM_ARGUMENTS = [
   // Chromium refuses to run as root with its sandbox.
   '--no-sandbox',
   '--disable-gpu',

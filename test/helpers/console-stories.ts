@@ -43,12 +43,12 @@ export async function signIn(platform: Platform, page: Page): Promise<void> {
 }
 
 /** Counts the clicks of a story. */
-export function clicker() {
+export function clicker(seenMs = SEEN_MS) {
   let clicks = 0;
   return {
     click: async (where: Locator): Promise<void> => {
       clicks += 1;
-      await where.click({ timeout: SEEN_MS });
+      await where.click({ timeout: seenMs });
     },
     count: () => clicks,
   };

@@ -3,6 +3,7 @@
  * CA that speaks agent.proto. The server remembers messages, lets assignments proceed,
  * acknowledges results, and does what a test tells it to. The server decides nothing.
  */
+import { separateLines } from '#shared/domain/log-lines.ts';
 import { createHash, createPublicKey, generateKeyPairSync, randomBytes, verify } from 'node:crypto';
 import { Server, ServerCredentials, status } from '@grpc/grpc-js';
 import type { Metadata, ServerDuplexStream, ServerUnaryCall, sendUnaryData } from '@grpc/grpc-js';
@@ -447,11 +448,8 @@ export class FakeScheduler {
 
 /** The lines of a record, each as a record of its own. */
 const separated = (record: LogRecord__Output): readonly LogRecord__Output[] =>
-  record.afterMs.length === 0
-    ? [record]
-    : record.line.split('\n').map((line, at) => ({
-        ...record,
-        line,
-        timestampMs: record.timestampMs + (record.afterMs[at] ?? 0),
-        afterMs: [],
-      }));
+  separateLines({
+    line: record.line,
+    atMs: record.timestampMs,
+    afterMs: record.afterMs.length === 0 ? undefined : record.afterMs,
+  }).map(({ line, atMs }) => ({ ...record, line, timestampMs: atMs, afterMs: [] }));

@@ -1,15 +1,15 @@
 // Attacks on the web console by who shares its address, in two browsers: a public application on the console's own
 // origin and on a host of its own, and names, lines and results that hold markup, codes of terminals and long texts.
 // Source: the threats of docs/console.md.
-import { chromium } from 'playwright-core';
 import { describe, expect } from 'vitest';
-import { CHROMIUM_ARGUMENTS } from '../helpers/browser.ts';
+import { startBrowser } from '../helpers/browser.ts';
 import { writeConsoleIfStale } from '../helpers/built-console.ts';
+import { linkOf } from '../helpers/console-stories.ts';
 import { startFirefox } from '../helpers/firefox.ts';
 import { Front } from '../helpers/front.ts';
 import { test as base, jsonOf } from '../helpers/platform.ts';
 import type { Deployment, Platform } from '../helpers/platform.ts';
-import { findProgram, missingService, waitFor } from '../helpers/programs.ts';
+import { waitFor } from '../helpers/programs.ts';
 import { tabOf } from '../helpers/tab.ts';
 import type { Tab } from '../helpers/tab.ts';
 
@@ -17,9 +17,7 @@ const SEEN_MS = 60_000;
 const HOSTILE = `<img src=x onerror="document.title='taken'"><script>document.title='taken'</script>`;
 
 async function startChromium(): Promise<{ readonly tab: Tab; readonly close: () => Promise<void> }> {
-  const executablePath = findProgram('chromium') ?? findProgram('google-chrome');
-  if (executablePath === undefined) throw missingService('Chromium');
-  const browser = await chromium.launch({ executablePath, args: CHROMIUM_ARGUMENTS });
+  const browser = await startBrowser();
   const context = await browser.newContext();
   return { tab: tabOf(await context.newPage()), close: () => browser.close() };
 }
@@ -67,8 +65,7 @@ const test = base
   });
 
 const codeFor = async (platform: Platform, token = platform.token): Promise<string> => {
-  const answer = await platform.call('/api/v1/console/link', { method: 'POST', token });
-  return new URL(jsonOf<{ readonly url: string }>(answer).url).hash;
+  return new URL(await linkOf(platform, token)).hash;
 };
 
 const sees = (tab: Tab, expression: string): Promise<boolean> =>

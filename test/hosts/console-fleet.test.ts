@@ -2,12 +2,11 @@
 // machine is a real agent whose GPUs are the stand-in driver's; another is simulated, with GPUs that are free.
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import type { Locator, Page } from 'playwright-core';
 import { expect } from 'vitest';
 import { writeConsoleIfStale } from '../helpers/built-console.ts';
 import { startBrowser } from '../helpers/browser.ts';
+import { axe, clicker, linkOf } from '../helpers/console-stories.ts';
 import { FakeNvidia, aGpu, gpuUuid } from '../helpers/gpus.ts';
 import { Platform, jsonOf } from '../helpers/platform.ts';
 import { docker, tempDirectory, test as base } from '../helpers/services.ts';
@@ -15,7 +14,6 @@ import { SimulatedAgent } from '../helpers/simulated-agent.ts';
 
 const SEEN_MS = 60_000;
 const GIB = 1024 ** 3;
-const AXE = readFileSync(join(import.meta.dirname, '../../node_modules/axe-core/axe.min.js'), 'utf8');
 
 interface World {
   readonly platform: Platform;
@@ -52,8 +50,7 @@ const test = base
     const browser = await startBrowser();
     ends.push(() => browser.close());
     const page = await (await browser.newContext()).newPage();
-    const link = jsonOf<{ readonly url: string }>(await platform.call('/api/v1/console/link', { method: 'POST' }));
-    await page.goto(link.url);
+    await page.goto(await linkOf(platform));
     await page.getByRole('heading', { name: 'Overview' }).waitFor({ timeout: SEEN_MS });
     return { platform, simulated, page, home: page.url() };
   })
@@ -78,26 +75,12 @@ const test = base
 async function story({ page, home }: World) {
   await page.goto(home);
   await page.getByRole('heading', { name: 'Overview' }).waitFor({ timeout: SEEN_MS });
-  let clicks = 0;
-  return {
-    click: async (where: Locator): Promise<void> => {
-      clicks += 1;
-      await where.click({ timeout: SEEN_MS });
-    },
-    count: () => clicks,
-  };
+  return clicker(SEEN_MS);
 }
 
 const screen = (page: Page, name: string): Locator =>
   page.getByRole('navigation', { name: 'Fleet' }).getByRole('link', { name });
 const sees = (where: Locator): Promise<void> => where.first().waitFor({ timeout: SEEN_MS });
-const axe = async (page: Page): Promise<readonly string[]> => {
-  await page.evaluate(AXE);
-  return page.evaluate(
-    `axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) =>
-      violations.map(({ id, nodes }) => id + ': ' + nodes.map(({ html }) => html).join(' ')))`,
-  );
-};
 
 test('job 14: which GPUs are busy, free and out, why, and the cure', async ({ world, faults: _faults }) => {
   const { page, platform, simulated } = world;

@@ -1,17 +1,15 @@
 // The console's live stream in Chromium, on a real scheduler and agent: ten tabs by HTTP/1.1 with one stream, a hidden
 // tab, a browser without shared workers, a scheduler that restarts, and a token that is switched off.
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import type { BrowserContext, Locator, Page } from 'playwright-core';
 import { expect } from 'vitest';
 import { writeConsoleIfStale } from '../helpers/built-console.ts';
 import { test as base } from '../helpers/browser.ts';
+import { axe, linkOf, row } from '../helpers/console-stories.ts';
 import { jsonOf } from '../helpers/platform.ts';
 import type { Deployment, Platform } from '../helpers/platform.ts';
 import { waitFor } from '../helpers/programs.ts';
 
 const SEEN_MS = 60_000;
-const AXE = readFileSync(join(import.meta.dirname, '../../node_modules/axe-core/axe.min.js'), 'utf8');
 
 interface World {
   readonly hello: Deployment;
@@ -31,24 +29,12 @@ const test = base.extend('world', { scope: 'file' }, async ({ platform }): Promi
 });
 
 async function signIn(platform: Platform, page: Page, token = platform.token): Promise<string> {
-  const answer = await platform.call('/api/v1/console/link', { method: 'POST', token });
-  await page.goto(jsonOf<{ readonly url: string }>(answer).url);
+  await page.goto(await linkOf(platform, token));
   await sees(page.getByRole('heading', { name: 'Overview' }));
   return page.url();
 }
 
 const sees = (where: Locator): Promise<void> => where.first().waitFor({ timeout: SEEN_MS });
-const row = (page: Page, name: string): Locator =>
-  page.locator('.rows > li', { has: page.getByRole('link', { name, exact: true }) });
-
-/** Faults of accessibility that axe finds on the page as it is. */
-async function axe(page: Page): Promise<readonly string[]> {
-  await page.evaluate(AXE);
-  return page.evaluate(
-    `axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) =>
-      violations.map(({ id, nodes }) => id + ': ' + nodes.map(({ html }) => html).join(' ')))`,
-  );
-}
 
 /** Streams of this kind that the scheduler has open. */
 async function streams(platform: Platform): Promise<number> {
