@@ -1,7 +1,7 @@
 // Search by a name or an id, and keys that lead somewhere. Single keys can be switched off: programs that speak for a
 // person send them by accident (WCAG 2.1.4). No key works while somebody types.
 import { signal } from '@preact/signals';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 import type { FoundThing, SearchAnswer } from '#shared/api/rest/search.ts';
 import { queryOf, rest } from '../api/client.ts';
@@ -91,10 +91,13 @@ export function Search({ workspaceId, home }: { readonly workspaceId: string; re
   );
 }
 
-/** Opens as a modal dialog: the browser keeps the focus in it, and gives it back. */
+/**
+ * Opens as a modal dialog: the browser keeps the focus in it, and gives it back. It opens before the next key comes,
+ * which is typed into it.
+ */
 function useDialog() {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     dialog.current?.showModal();
     return () => dialog.current?.close();
   }, []);
@@ -102,6 +105,10 @@ function useDialog() {
 }
 const close = (): void => {
   open.value = '';
+};
+/** A browser tells late that a dialog closed: another one may be open by then. */
+const onClose = (event: Event): void => {
+  if ((event.currentTarget as HTMLDialogElement).isConnected) close();
 };
 
 function SearchDialog({ workspaceId, home }: { readonly workspaceId: string; readonly home: string }) {
@@ -143,7 +150,7 @@ function SearchDialog({ workspaceId, home }: { readonly workspaceId: string; rea
     route(href);
   };
   return (
-    <dialog ref={dialog} class="search" aria-label="Search" onClose={close}>
+    <dialog ref={dialog} class="search" aria-label="Search" onClose={onClose}>
       <form onSubmit={go}>
         <label>
           A name or an id{' '}
@@ -187,7 +194,7 @@ function SearchDialog({ workspaceId, home }: { readonly workspaceId: string; rea
 function HelpDialog() {
   const dialog = useDialog();
   return (
-    <dialog ref={dialog} aria-label="Keys" onClose={close}>
+    <dialog ref={dialog} aria-label="Keys" onClose={onClose}>
       <h2>Keys</h2>
       <table>
         <tbody>
