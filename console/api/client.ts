@@ -34,7 +34,7 @@ export class ApiError extends Error {
 
 /** Where the key is read; a worker has no storage. */
 export const keyStore = { read: (): string | null => localStorage.getItem(KEY) };
-/** What failed, as a refusal: whatever else it was has no status. */
+/** An error as a refusal; one that is no answer has no status. */
 export const apiErrorOf = (error: unknown): ApiError =>
   error instanceof ApiError ? error : new ApiError(0, { message: String(error) });
 

@@ -1,5 +1,5 @@
-// Topics that this browser follows, by one stream for each workspace: the answers are kept here and patched by what the
-// stream tells. Runs in the shared worker, or in a tab where there is none.
+// Topics that this browser follows, by one stream for each workspace. Answers are kept here, and changed as the stream
+// tells. The shared worker runs this for all tabs; a browser without such workers runs it in each tab.
 // Invariants: without a follower there is no stream and no timer. A stream that breaks is dialled again, ever more
 // seldom, and its followers are told what is lost and since when.
 import { createParser } from 'eventsource-parser';

@@ -165,7 +165,7 @@ export class Binder {
   }
 
   /**
-   * Answers messages with messages. Where the answer has the field `ok`, a failure is told by it, as in unary calls.
+   * Answers messages with messages. An answer with the field `ok` tells a failure by `ok: false`, as unary calls do.
    * @param revoked - called when the token counts no more
    * @throws RpcStatus, AppError, DecodeError
    */

@@ -132,7 +132,7 @@ class KeptAnswers {
     this.#most = most;
   }
 
-  /** @throws AppError `too_many_streams`, `streams_full`: there is no room for so many more */
+  /** @throws AppError `too_many_streams`, `streams_full`: the workspace, or the scheduler, has no places left */
   add(workspaceId: WorkspaceId, size: number): void {
     const own = (this.#byWorkspace.get(workspaceId) ?? 0) + size;
     if (size > 0 && own > this.#most.ofWorkspace)

@@ -76,7 +76,7 @@ export interface ReadTopics {
 
 /**
  * Reads the topics of a request.
- * @throws AppError `invalid_query`: there are none, or too many
+ * @throws AppError `invalid_query`: no topic is named, or more than a stream takes
  */
 export function readTopics(texts: readonly string[] | undefined, routes: readonly RestRoute[]): ReadTopics {
   const all = [...new Set(texts ?? [])];
