@@ -3,7 +3,8 @@
 import { useEffect, useState } from 'preact/hooks';
 import { ApiError, keyOf, root, send, sessionEnd } from '../api/client.ts';
 import type { ToTab, ToWorker } from './messages.ts';
-import type { Resource } from './resource.ts';
+import { resourceOf } from './resource.ts';
+import type { Read, Resource } from './resource.ts';
 import { LiveStreams } from './streams.ts';
 import type { Follow, Problem, Told } from './streams.ts';
 
@@ -139,7 +140,7 @@ export const followLines = (follow: Follow, tell: (told: Told) => void): (() => 
  */
 export function useLive<T>(workspaceId: string, topic: string): Resource<T> {
   const key = `${workspaceId} ${topic}`;
-  const [state, setState] = useState<Omit<Resource<T>, 'again'> & { readonly key: string }>();
+  const [state, setState] = useState<Read<T>>();
   const [turn, setTurn] = useState(0);
   useEffect(() => {
     if (topic === '') return undefined;
@@ -157,11 +158,5 @@ export function useLive<T>(workspaceId: string, topic: string): Resource<T> {
     };
     return whileVisible(() => followLive({ workspaceId, topic }, take));
   }, [key, turn]);
-  const own = state?.key === key ? state : undefined;
-  return {
-    value: own?.value,
-    failure: own?.failure,
-    atMs: own?.atMs ?? 0,
-    again: () => setTurn((before) => before + 1),
-  };
+  return resourceOf(state, key, () => setTurn((before) => before + 1));
 }

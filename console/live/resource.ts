@@ -14,6 +14,15 @@ export interface Resource<T> {
   readonly again: () => void;
 }
 
+/** The last reading, with its key. */
+export type Read<T> = Omit<Resource<T>, 'again'> & { readonly key: string };
+
+/** The resource of a key: nothing is known of it if another key was read last. */
+export const resourceOf = <T>(last: Read<T> | undefined, key: string, again: () => void): Resource<T> =>
+  last?.key === key
+    ? { value: last.value, failure: last.failure, atMs: last.atMs, again }
+    : { value: undefined, failure: undefined, atMs: 0, again };
+
 const LONGEST_MS = 60_000;
 
 /**
@@ -22,7 +31,7 @@ const LONGEST_MS = 60_000;
  * @param everyMs - 0: once
  */
 export function useResource<T>(key: string, read: (signal: AbortSignal) => Promise<T>, everyMs: number): Resource<T> {
-  const [state, setState] = useState<Omit<Resource<T>, 'again'> & { readonly key: string }>();
+  const [state, setState] = useState<Read<T>>();
   const [turn, setTurn] = useState(0);
   const reader = useRef(read);
   reader.current = read;
@@ -68,11 +77,5 @@ export function useResource<T>(key: string, read: (signal: AbortSignal) => Promi
       document.removeEventListener('visibilitychange', onVisible);
     };
   }, [key, everyMs, turn]);
-  const own = state?.key === key ? state : undefined;
-  return {
-    value: own?.value,
-    failure: own?.failure,
-    atMs: own?.atMs ?? 0,
-    again: () => setTurn((before) => before + 1),
-  };
+  return resourceOf(state, key, () => setTurn((before) => before + 1));
 }
