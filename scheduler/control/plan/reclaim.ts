@@ -54,6 +54,8 @@ export interface Reclaimed {
   readonly told: readonly Preemption[];
   /** Containers that were told before, and stay: nobody needs their end any more. */
   readonly spared: readonly ContainerId[];
+  /** Who ends for the claims of this look, in the order of choice: `told`, and those that leave already. */
+  readonly chosen: readonly Preemption[];
 }
 
 export interface ReclaimRules extends ReclaimFacts {
@@ -135,7 +137,7 @@ const AT_ONCE = 0.25;
 const A_MINUTE = { ms: 60_000, most: 10 } as const;
 /** Amounts of a market that count as the same. */
 const SAME = 1e-9;
-const NOTHING: Reclaimed = { told: [], spared: [] };
+const NOTHING: Reclaimed = { told: [], spared: [], chosen: [] };
 
 export class Reclaim {
   readonly #candidates: Candidates;
@@ -198,13 +200,14 @@ export class Reclaim {
     }
     const freed = (this.#freed = this.#settle(rules));
     const victims = this.#victims(rules);
-    if (victims.size === 0) return { told: [], spared: [...freed.keys()] };
+    if (victims.size === 0) return { ...NOTHING, spared: [...freed.keys()] };
     const chosen: Preemption[] = [];
     for (const one of this.#reservations.all()) chosen.push(...this.#clearFor(one, victims, rules));
     chosen.push(...this.#claimAll(this.#coming(rules.nowMs), victims, rules));
     return {
       told: chosen.filter(({ id }) => !freed.has(id)),
       spared: [...freed.keys()].filter((id) => !this.#leaving.has(id)),
+      chosen,
     };
   }
 
