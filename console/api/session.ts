@@ -37,6 +37,14 @@ export function mayInvoke(workspaceId: string, appId: string): boolean {
 /** The same of models, which belong to no app. */
 export const mayCallModels = (workspaceId: string): boolean => mayInvoke(workspaceId, '');
 
+/** Whether the token may open shells in containers of a workspace: full tokens of it, and administrators. */
+export function mayReach(workspaceId: string): boolean {
+  const facts = signedIn.value?.facts;
+  if (facts === undefined || facts.token.token_type === 'workspace_restricted') return false;
+  const isLimited = facts.token.scopes.length > 0 || facts.token.app_id !== null;
+  return !isLimited && (facts.is_admin || facts.workspace.id === workspaceId);
+}
+
 function hasScope(scope: string): boolean {
   const scopes = signedIn.value?.facts.token.scopes ?? [];
   return scopes.length === 0 || scopes.some((one) => one === scope);

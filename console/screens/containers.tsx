@@ -4,13 +4,14 @@ import type { ContainerRecord, EndedContainer } from '#shared/api/rest/container
 import type { ListContainersResponse } from '#shared/api/containers.ts';
 import type { Static } from 'typebox';
 import { gateway, rest } from '../api/client.ts';
-import { may, signedIn } from '../api/session.ts';
+import { may, mayReach, signedIn } from '../api/session.ts';
 import { useResource } from '../live/resource.ts';
 import { Action } from '../parts/action.tsx';
 import { bytesOf } from '../parts/bytes.ts';
 import { shownLine, shownText } from '../parts/hostile.ts';
 import { Rows, useList } from '../parts/list.tsx';
 import { Command, Shown, Twin } from '../parts/notices.tsx';
+import { TerminalLink } from '../parts/terminal-link.tsx';
 import { State } from '../parts/state.tsx';
 import { Value } from '../parts/text.tsx';
 import { agoOf, between } from '../parts/time.ts';
@@ -138,6 +139,7 @@ function LiveRow({
       </dl>
       <span class="actions of-row">
         {may('GET /logs/{ws}/stream') ? <a href={`${home}/logs?container=${encodeURIComponent(id)}`}>Logs</a> : null}
+        {record.status === 'RUNNING' && mayReach(record.workspace_id) ? <TerminalLink home={home} id={id} /> : null}
         {may('POST /gateway/containers/{containerId}/stop') &&
         signedIn.value?.facts.workspace.id === record.workspace_id ? (
           <Action

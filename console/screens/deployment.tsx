@@ -3,12 +3,13 @@
 import type { DeploymentRecord } from '#shared/api/rest/deployments.ts';
 import { queryOf, rest } from '../api/client.ts';
 import type { Explained } from '../api/explain.ts';
-import { may } from '../api/session.ts';
+import { may, mayReach } from '../api/session.ts';
 import { useLive } from '../live/live.ts';
 import { useResource } from '../live/resource.ts';
 import { counted, readyOf } from '../parts/counted.ts';
 import { CallStatistics } from '../parts/calls.tsx';
 import { Command, Shown, Twin } from '../parts/notices.tsx';
+import { TerminalLink } from '../parts/terminal-link.tsx';
 import { State } from '../parts/state.tsx';
 import { commandsIn, shownLine, shownText } from '../parts/hostile.ts';
 import { Sentence } from '../parts/text.tsx';
@@ -42,7 +43,9 @@ export function Deployment({ workspace, home, name }: ScreenProps & { readonly n
   return (
     <>
       <h1>{shownText(name)}</h1>
-      {isExplained ? <Shown of={explained}>{(value) => <Explanation of={value} />}</Shown> : null}
+      {isExplained ? (
+        <Shown of={explained}>{(value) => <Explanation of={value} home={mayReach(workspace.id) ? home : ''} />}</Shown>
+      ) : null}
       <p class="links">
         {may('GET /logs/{ws}/stream') ? <a href={`${home}/logs?name=${encodeURIComponent(name)}`}>Logs</a> : null}
         <a href={`${home}/tasks?name=${encodeURIComponent(name)}`}>Tasks</a>
@@ -62,7 +65,8 @@ export function Deployment({ workspace, home, name }: ScreenProps & { readonly n
 }
 
 /** A whole explanation: the sentence, what is awaited, the details, and the steps with their commands. */
-export function Explanation({ of }: { readonly of: Explained }) {
+/** @param home - the address of the workspace where shells may be opened; empty: they may not */
+export function Explanation({ of, home = '' }: { readonly of: Explained; readonly home?: string }) {
   const { scaling } = of;
   return (
     <section class="explanation">
@@ -111,13 +115,13 @@ export function Explanation({ of }: { readonly of: Explained }) {
           The scheduler that leads did not answer, so the numbers are missing. The page asks again.
         </p>
       )}
-      {scaling === null ? null : <Scaling of={scaling} />}
+      {scaling === null ? null : <Scaling of={scaling} home={home} />}
       <Twin line={`longshore explain ${of.kind === 'deployment' ? word(of.deployment?.name ?? of.id) : of.id}`} />
     </section>
   );
 }
 
-function Scaling({ of }: { readonly of: NonNullable<Explained['scaling']> }) {
+function Scaling({ of, home }: { readonly of: NonNullable<Explained['scaling']>; readonly home: string }) {
   return (
     <>
       <dl class="numbers">
@@ -142,7 +146,10 @@ function Scaling({ of }: { readonly of: NonNullable<Explained['scaling']> }) {
               <li key={container.container_id}>
                 <State state={container.state} /> <code>{container.container_id}</code>{' '}
                 {container.attempts === null ? '' : `${container.attempts} of ${container.slots} places taken`}
-                {container.main_rejection === '' ? '' : `: ${container.main_rejection}`}
+                {container.main_rejection === '' ? '' : `: ${container.main_rejection}`}{' '}
+                {home !== '' && container.state === 'RUNNING' ? (
+                  <TerminalLink home={home} id={container.container_id} />
+                ) : null}
               </li>
             ))}
           </ul>

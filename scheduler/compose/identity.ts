@@ -12,6 +12,7 @@ import { IdentityMetrics } from '../workspaces/identity/metrics.ts';
 import { Rates } from '../workspaces/identity/rates.ts';
 import { Refusals } from '../workspaces/identity/refusals.ts';
 import { sealAnew } from '../workspaces/identity/seal-anew.ts';
+import { TerminalTickets } from '../workspaces/identity/terminal-tickets.ts';
 import { Tenants } from '../workspaces/identity/tenants.ts';
 import { TokenAdmin } from '../workspaces/identity/token-admin.ts';
 import { TokenUses } from '../workspaces/identity/token-uses.ts';
@@ -42,6 +43,8 @@ export interface Identity {
   readonly refusals?: Refusals;
   /** Rates of requests to models. */
   readonly inferenceRates: InferenceRates;
+  /** Tickets of the web console's terminals. */
+  readonly terminalTickets: TerminalTickets;
   readonly tenants: Tenants;
   readonly secrets: Secrets;
   /** Key that signs messages to addresses that a workspace named; undefined: the workspace does not exist. */
@@ -107,6 +110,7 @@ export async function openIdentity(infrastructure: Infrastructure, { writer: eve
       limits,
       onLimited: (limit) => metrics.rateLimited.inc({ limit }),
     }),
+    terminalTickets: new TerminalTickets(general, keys),
     tenants: new Tenants(db, sealer, installation, clock, events),
     secrets: new Secrets(db, sealer, events),
     signingKeyOf: async (workspaceId) => {

@@ -123,7 +123,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
   const { lines } = lineParts;
   const { actions, cancellation, deploymentStops, containerActions } = actionParts;
   const { db, general, clock, log, registry, settings } = infrastructure;
-  const { sealer, installation, limits, shares, rates, refusals, tenants, secrets } = identity;
+  const { sealer, installation, limits, shares, rates, refusals, tenants, terminalTickets, secrets } = identity;
   const { containers, machines, joining, enrolment, presence, feasibility } = clusterState;
   const { links, usage, deviceUses, pages, images } = linkParts;
   const gpuMap = new GpuMap({ machines, containers, deviceUses, clock });
@@ -168,6 +168,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     ...(refusals === undefined ? {} : { refusals }),
     signingKeys: installation.ring,
     tenants,
+    terminalTickets,
     limits,
     shares,
     guaranteeWarnings: guaranteeWarningsOf(infrastructure, identity, clusterState),

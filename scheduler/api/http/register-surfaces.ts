@@ -211,14 +211,28 @@ function registerRest(on: Registering, calls: Omit<ConsoleCallParts, 'callerOf'>
   plugin(app, REST_BASE, (scope) => bindRest(scope, routes, rest));
   plugin(app, '', (scope) => bindRest(scope, routes.filter(isAtRoot), rest));
   if (place === undefined || bySession === undefined) return;
-  const { consoleSessions: sessions, consoleFiles: files } = parts;
+  const { consoleSessions: sessions, consoleFiles: files, terminalTickets: tickets, access, inside } = parts;
+  const { containerSockets: sockets } = made;
   const callerOf = async (request: FastifyRequest): Promise<Caller> => {
     const caller = await bySession.find(request);
     if (caller === null) throw new AppError('unauthorized', 'Unauthorized');
     await countSession(parts.rates, caller);
     return caller;
   };
-  const ofConsole = { sessions, files, place, authenticator, log, rates: parts.rates, ...calls, callerOf };
+  const ofConsole = {
+    sessions,
+    files,
+    place,
+    authenticator,
+    log,
+    rates: parts.rates,
+    ...calls,
+    callerOf,
+    tickets,
+    access,
+    inside,
+    sockets,
+  };
   plugin(app, CONSOLE_BASE, (scope) => registerConsole(scope, ofConsole));
 }
 

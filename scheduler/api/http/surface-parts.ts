@@ -36,6 +36,7 @@ import type { RuntimeSettings } from '../../workspaces/identity/runtime-settings
 import type { InferenceRates } from '../../workspaces/identity/inference-rates.ts';
 import type { Rates } from '../../workspaces/identity/rates.ts';
 import type { Refusals } from '../../workspaces/identity/refusals.ts';
+import type { TerminalTickets } from '../../workspaces/identity/terminal-tickets.ts';
 import type { Tenants } from '../../workspaces/identity/tenants.ts';
 import type { WorkspaceDeletion } from '../../workspaces/deletion/deletion.ts';
 import type { TokenAdmin } from '../../workspaces/identity/token-admin.ts';
@@ -148,6 +149,7 @@ export interface SurfaceParts {
   readonly consoleFiles: ConsoleFiles;
   /** Counts of refused tokens; absent: not counted. */
   readonly refusals?: Refusals;
+  readonly terminalTickets: TerminalTickets;
   readonly tenants: Tenants;
   readonly workspaceDeletion: Pick<WorkspaceDeletion, 'state' | 'begin'>;
   readonly signingKeys: Pick<KeyRing, 'list' | 'rotate' | 'retire'>;

@@ -17,6 +17,8 @@ export interface ConsoleList {
   readonly style: string;
   /** The script of the worker that all tabs share. */
   readonly worker: string;
+  /** Script and style sheet of the terminal, which is a document of its own. */
+  readonly terminal: { readonly entry: string; readonly style: string };
   /** Media types by names. */
   readonly files: ReadonlyMap<string, string>;
 }
@@ -66,8 +68,11 @@ export class ConsoleFiles {
 function readList(text: string): ConsoleList | undefined {
   const value: unknown = JSON.parse(text);
   if (!isRecord(value) || !isRecord(value['files'])) return undefined;
-  const { entry, style, worker, files } = value;
+  const { entry, style, worker, terminal, files } = value;
   if (typeof entry !== 'string' || typeof style !== 'string' || typeof worker !== 'string') return undefined;
+  if (!isRecord(terminal) || typeof terminal['entry'] !== 'string' || typeof terminal['style'] !== 'string')
+    return undefined;
+  const ofTerminal = { entry: terminal['entry'], style: terminal['style'] };
   const typed = Object.entries(files).filter((one): one is [string, string] => typeof one[1] === 'string');
-  return { entry, style, worker, files: new Map(typed) };
+  return { entry, style, worker, terminal: ofTerminal, files: new Map(typed) };
 }

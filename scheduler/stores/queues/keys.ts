@@ -97,6 +97,8 @@ export interface Keys {
   readonly passingChannel: string;
   /** Number of requests of a workspace, or of a session, in one minute; the key expires. */
   readonly rate: (kind: string, of: string, minute: number) => string;
+  /** Ticket for a terminal of the web console; the key expires. */
+  readonly terminalTicket: (hash: string) => string;
   /** Requests to models and their tokens that a workspace may still send in this minute; the key expires. */
   readonly inferenceRate: (workspace: WorkspaceId) => string;
   /** Account of a workspace's credits, with the sums of its holds and of its entries on their way to the database. */
@@ -185,6 +187,7 @@ export function keysOf(prefix = 'ls'): Keys {
     containerChangesChannel: `${prefix}:container-changes`,
     orderedContainersChannel: `${prefix}:ordered-containers`,
     rate: (kind: string, of: string, minute: number) => `${prefix}:rate:${kind}:${of}:${minute}`,
+    terminalTicket: (hash: string) => `${prefix}:terminal-ticket:${hash}`,
     inferenceRate: (workspace: WorkspaceId) => `${prefix}:inference-rate:${workspace}`,
     creditAccount: (workspace: WorkspaceId) => `${prefix}:credit:${workspace}`,
     creditHolds: `${prefix}:credit-holds`,

@@ -136,11 +136,25 @@ export class ConsoleSessions {
     return this.#read(this.#db, halves);
   }
 
+  /** The session of a cookie if it is the one of that id. A ticket that was asked for with both halves names it. */
+  lookById(cookie: string, id: string): Promise<FoundSession | null> {
+    return this.#readCookie(this.#db, cookie, ({ session }) => session.id === id);
+  }
+
   async #read(db: Queryable, { cookie, key }: Halves): Promise<FoundSession | null> {
-    if (!SECRET.test(cookie) || !SECRET.test(key)) return null;
+    if (!SECRET.test(key)) return null;
+    return this.#readCookie(db, cookie, ({ keyHash }) => timingSafeEqual(keyHash, hashOf(key)));
+  }
+
+  async #readCookie(
+    db: Queryable,
+    cookie: string,
+    isIt: (found: { readonly session: ConsoleSessionRow; readonly keyHash: Uint8Array }) => boolean,
+  ): Promise<FoundSession | null> {
+    if (!SECRET.test(cookie)) return null;
     const nowMs = this.#clock.nowMs();
     const found = await consoleSessionByCookie(db, hashOf(cookie), nowMs);
-    if (found === undefined || !timingSafeEqual(found.keyHash, hashOf(key))) return null;
+    if (found === undefined || !isIt(found)) return null;
     const caller = callerOfToken(found.token, nowMs);
     if (caller === null) return null;
     const { session } = found;

@@ -15,6 +15,8 @@ afterEach(async () => {
 function built(folder: string, name: string, atSeconds: number): void {
   mkdirSync(folder, { recursive: true });
   const files = { [`${name}.js`]: 'text/javascript; charset=utf-8', 'style-1.css': 'text/css; charset=utf-8' };
+  const terminal = { entry: 'terminal-1.js', style: 'terminal-1.css' };
+  const entries = { entry: `${name}.js`, style: 'style-1.css', worker: 'worker-1.js', terminal };
   for (const file of Object.keys(files))
     for (const [ending, text] of [
       ['', 'plain'],
@@ -23,7 +25,7 @@ function built(folder: string, name: string, atSeconds: number): void {
     ])
       writeFileSync(join(folder, `${file}${ending}`), text ?? '');
   const list = join(folder, 'files.json');
-  writeFileSync(list, JSON.stringify({ entry: `${name}.js`, style: 'style-1.css', worker: 'worker-1.js', files }));
+  writeFileSync(list, JSON.stringify({ ...entries, files }));
   utimesSync(list, atSeconds, atSeconds);
 }
 
@@ -78,6 +80,22 @@ test('every address is the page, with a nonce of its own and files that are foun
   expect((await app.inject('/console')).headers['location']).toBe('console/');
   for (const url of ['/console/api/v1/nothing', '/console/session', '/console/assets/files.json'])
     expect([url, (await app.inject(url)).statusCode]).toEqual([url, 404]);
+});
+
+test('a terminal is a document of its own, and styles of a script are allowed there alone', async () => {
+  const { app, folder } = served();
+  built(folder, 'main-1', 1_000);
+  const { body, headers } = await app.inject('/console/terminal/acme/c-1');
+  expect(/src="([^"]*)"/.exec(body)?.[1]).toBe('../../assets/terminal-1.js');
+  expect(body).toContain('href="../../assets/style-1.css"');
+  expect(body).toContain('href="../../assets/terminal-1.css"');
+  const policy = String(headers['content-security-policy']);
+  expect(policy).toContain("style-src 'self' 'unsafe-inline';");
+  expect(policy).toMatch(/script-src 'nonce-[^']+' 'strict-dynamic';/);
+  expect(policy).toContain("trusted-types 'none'");
+  expect(policy).not.toContain('worker-src');
+  for (const url of ['/console/terminal', '/console/w/terminal/tasks'])
+    expect(String((await app.inject(url)).headers['content-security-policy'])).not.toContain('unsafe');
 });
 
 test('files are sent as the browser takes them, and those of a newer build in their place', async () => {

@@ -1,17 +1,19 @@
-// The page of the web console and its files. Every address below `/console/` that is nothing else is the same page,
-// whose script reads the address. The page may run its own script alone: by a nonce, never by `'self'`, because an
-// application in the path form answers at this origin, too. Source: decision 0645.
+// The pages of the web console and their files. Every address below `/console/` that is nothing else is the same page,
+// whose script reads the address. Terminals are a document of their own, whose library makes styles. A page may run its
+// own script alone: by a nonce, never by `'self'`, because an application in the path form answers at this origin, too.
+// Source: decisions 0645, 0680.
 import { randomBytes } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { AppError } from '#shared/errors.ts';
-import type { ConsoleFiles, ConsoleList, Encoding } from '../../ops/console-files.ts';
+import type { ConsoleFiles, Encoding } from '../../ops/console-files.ts';
 import { CONSOLE_BASE } from './address.ts';
 
-const policyFor = (nonce: string): string =>
+const policyFor = (nonce: string, isTerminal: boolean): string =>
   [
     "default-src 'none'",
     `script-src 'nonce-${nonce}' 'strict-dynamic'`,
-    "style-src 'self'",
+    // The terminal's library makes styles for cells and colours.
+    isTerminal ? "style-src 'self' 'unsafe-inline'" : "style-src 'self'",
     "img-src 'self' data:",
     "connect-src 'self'",
     "base-uri 'none'",
@@ -19,9 +21,11 @@ const policyFor = (nonce: string): string =>
     "frame-ancestors 'none'",
     "require-trusted-types-for 'script'",
     // `console/live/live.ts` makes the only policy, which trusts the script of the shared worker.
-    'trusted-types longshore',
-    "worker-src 'self'",
+    ...(isTerminal ? ["trusted-types 'none'"] : ['trusted-types longshore', "worker-src 'self'"]),
   ].join('; ');
+
+/** Addresses of terminals: the workspace and the container follow. */
+const TERMINAL = `${CONSOLE_BASE}/terminal/`;
 
 /** A script that is a worker has a policy of its own: it may send requests, and load nothing. */
 const ASSET_POLICY = "default-src 'none'; connect-src 'self'";
@@ -30,7 +34,11 @@ const ICON =
   "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cpath d='M2 10h12l-2 4H4zM7 2h2v7H7z' fill='%232f6fdb'/%3E%3C/svg%3E";
 
 /** @param base - what leads from the page's address to `/console/` */
-const pageOf = ({ entry, style, worker }: ConsoleList, base: string, nonce: string): string => `<!doctype html>
+const pageOf = (
+  { entry, styles, worker }: { readonly entry: string; readonly styles: readonly string[]; readonly worker: string },
+  base: string,
+  nonce: string,
+): string => `<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -38,8 +46,12 @@ const pageOf = ({ entry, style, worker }: ConsoleList, base: string, nonce: stri
 <meta name="color-scheme" content="light dark">
 <title>Longshore</title>
 <link rel="icon" href="${ICON}">
-<link rel="stylesheet" href="${base}assets/${style}">
-<script type="module" nonce="${nonce}" src="${base}assets/${entry}"></script>
+${styles
+  .map(
+    (style) => `<link rel="stylesheet" href="${base}assets/${style}">
+`,
+  )
+  .join('')}<script type="module" nonce="${nonce}" src="${base}assets/${entry}"></script>
 </head>
 <body><div id="app" data-worker="${worker}"></div><noscript>The console needs JavaScript. The command line shows the same: longshore status.</noscript></body>
 </html>
@@ -72,11 +84,16 @@ export function registerPages(scope: FastifyInstance, { files }: { readonly file
     const list = await files.list();
     if (list === undefined) throw new AppError('not_found', NOT_BUILT);
     const nonce = randomBytes(16).toString('base64');
+    const isTerminal = path.startsWith(TERMINAL);
+    const { style, terminal } = list;
+    const shown = isTerminal
+      ? { entry: terminal.entry, styles: [style, terminal.style], worker: '' }
+      : { entry: list.entry, styles: [style], worker: list.worker };
     const depth = path.slice(CONSOLE_BASE.length + 1).split('/').length - 1;
     return reply
-      .headers({ 'content-security-policy': policyFor(nonce), 'cross-origin-opener-policy': 'same-origin' })
+      .headers({ 'content-security-policy': policyFor(nonce, isTerminal), 'cross-origin-opener-policy': 'same-origin' })
       .type('text/html; charset=utf-8')
-      .send(pageOf(list, '../'.repeat(depth), nonce));
+      .send(pageOf(shown, '../'.repeat(depth), nonce));
   };
   scope.get('/', page);
   scope.get('/*', page);

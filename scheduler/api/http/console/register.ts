@@ -1,8 +1,9 @@
-// Everything below `/console/` but the passage: the session of a browser, calls, the page and its files. On an address
-// of the console's own nothing else answers. Source: decisions 0640, 0644.
+// Everything below `/console/` but the passage: the session of a browser, calls, terminals, the pages and their files.
+// On an address of the console's own nothing else answers. Source: decisions 0640, 0644.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
+import type { Authenticator } from '../auth.ts';
 import { problemOf, sendProblem } from '../error-map.ts';
 import { closeUnread } from '../polite-close.ts';
 import type { ConsoleFiles } from '../../ops/console-files.ts';
@@ -13,9 +14,13 @@ import { registerPages } from './pages.ts';
 import { CONSOLE_HEADERS, isThrough } from './passage.ts';
 import { registerSession } from './session.ts';
 import type { SessionParts } from './session.ts';
+import { registerTerminals } from './terminal.ts';
+import type { TerminalParts } from './terminal.ts';
 
-export interface ConsoleParts extends SessionParts, ConsoleCallParts {
+export interface ConsoleParts extends SessionParts, ConsoleCallParts, TerminalParts {
   readonly files: ConsoleFiles;
+  readonly sessions: SessionParts['sessions'] & TerminalParts['sessions'];
+  readonly authenticator: Authenticator;
   readonly log: Log;
 }
 
@@ -45,6 +50,7 @@ export function registerConsole(scope: FastifyInstance, parts: ConsoleParts): vo
     own.addHook('onRequest', async (request) => place.mustBeOwnPage(request));
     registerSession(own, parts);
     registerCalls(own, parts);
+    registerTerminals(own, parts);
     done();
   });
 }

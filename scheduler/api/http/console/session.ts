@@ -7,19 +7,16 @@ import type { BegunSession, ConsoleSession } from '#shared/api/rest/session.ts';
 import { AppError } from '#shared/errors.ts';
 import type { ConsoleSessions, FoundSession, Halves } from '../../../workspaces/identity/console-sessions.ts';
 import type { Authenticator, Senders } from '../auth.ts';
-import { bodyParser } from '../bind.ts';
-import { admit } from '../bodies.ts';
-import { DecodeError, compileDecoder } from '../decode.ts';
 import { actorOf } from '../../../workspaces/events/audit.ts';
 import { factsOf } from '../origin.ts';
 import { cookieOf } from '../streams/head.ts';
 import type { ConsolePlace } from './address.ts';
+import { bodyOf } from './bodies.ts';
 import { countSignIn } from './passage.ts';
 import type { ConsoleRates } from './passage.ts';
 
 /** Header with the half that the page keeps. */
 const KEY_HEADER = 'x-longshore-console';
-const MOST_BODY_BYTES = 8 * 1024;
 
 export interface SessionParts {
   readonly sessions: Pick<ConsoleSessions, 'find' | 'look' | 'enter' | 'begin' | 'end'>;
@@ -57,11 +54,10 @@ export function sessionSenders({ sessions, place, authenticator }: SessionParts)
 
 export function registerSession(scope: FastifyInstance, parts: SessionParts): void {
   const { sessions, place, authenticator, rates } = parts;
-  const decode = compileDecoder(BeginSession);
-  const parse = bodyParser(BeginSession);
+  const body = bodyOf(BeginSession);
 
   const begun = async (request: FastifyRequest) => {
-    const { code, token } = read(request.body, parse, decode);
+    const { code, token } = body.read(request);
     if ((code === undefined) === (token === undefined))
       throw new AppError('invalid_body', 'give code or token, and not both');
     if (code !== undefined) {
@@ -101,10 +97,7 @@ export function registerSession(scope: FastifyInstance, parts: SessionParts): vo
   });
 
   scope.post('/session', {
-    onRequest: (request, reply, done) => {
-      admit(request, reply, { sender: 'public', payer: '', limitBytes: MOST_BODY_BYTES });
-      done();
-    },
+    onRequest: body.admit,
     handler: async (request, reply): Promise<FastifyReply> => {
       const opened = await begun(request);
       const answer: BegunSession = { ...shown(request, opened), key: opened.halves.key };
@@ -123,19 +116,4 @@ export function registerSession(scope: FastifyInstance, parts: SessionParts): vo
         .send()
     );
   });
-}
-
-/** @throws AppError `bad_request`, `invalid_body` */
-function read(
-  sent: unknown,
-  parse: (body: unknown) => unknown,
-  decode: (value: unknown) => Record<string, unknown>,
-): BeginSession {
-  try {
-    return decode(parse(sent));
-  } catch (error) {
-    if (!(error instanceof DecodeError)) throw error;
-    // The sent value is left out, and so is the cause: it may be a secret.
-    throw new AppError('invalid_body', `${error.field} ${error.rule}`);
-  }
 }

@@ -145,7 +145,8 @@ class ProgramSocket {
   onClose(code: number): void {
     const { frames } = this.#opened;
     // Without a close of the caller's own the program waits for it to come back.
-    const hangsUp = this.#isTerminal && !this.#hasEnded && code !== 1006 && code !== CLOSES.comeBack;
+    const comesBack = code === 1006 || code === CLOSES.comeBack || code === CLOSES.pause;
+    const hangsUp = this.#isTerminal && !this.#hasEnded && !comesBack;
     if (!hangsUp || frames.isOver) return this.#opened.close();
     frames.send('control', { signal: 'HUP' });
     frames.send('end');

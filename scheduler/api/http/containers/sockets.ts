@@ -22,6 +22,8 @@ const MOST_OF_WORKSPACE = 256;
 const PING_MS = 30_000;
 /** Interval of looks at the caller's token. */
 const LOOK_MS = 5_000;
+/** Time for a caller whose token was revoked to read why. */
+const LAST_WORD_MS = 500;
 /** Bytes that wait for a caller above which its container has to wait. */
 const MOST_BEHIND_BYTES = 1024 * 1024;
 const RESUME_BELOW_BYTES = 256 * 1024;
@@ -34,6 +36,8 @@ export const CLOSES = {
   refused: 1008,
   /** This scheduler stops, or lost the container: the caller may come back. */
   comeBack: 1012,
+  /** The caller's: it leaves for a moment, and comes back. Browsers choose from 4000 to 4999 alone. */
+  pause: 4000,
 } as const;
 
 export interface SocketTimes {
@@ -128,7 +132,11 @@ export class ContainerSockets {
       webSocket.ping();
     }, this.#times.pingMs);
     pings.unref();
-    this.watchToken(visitor, webSocket, () => webSocket.close(CLOSES.refused, 'the token was revoked'));
+    this.watchToken(visitor, webSocket, () => {
+      webSocket.close(CLOSES.refused, 'the token was revoked');
+      // A caller that does not answer the close must not go on meanwhile.
+      setTimeout(() => webSocket.terminate(), LAST_WORD_MS).unref();
+    });
     webSocket.once('close', () => clearInterval(pings));
   }
 
@@ -142,7 +150,7 @@ export class ContainerSockets {
         // The store is away: the next look tells.
         () => undefined,
       );
-    }, this.#times.lookMs);
+    }, visitor.lookMs ?? this.#times.lookMs);
     looks.unref();
     use.once('close', () => clearInterval(looks));
   }

@@ -13,6 +13,15 @@ export interface Visitor {
   readonly workspaceId: WorkspaceId | null;
   /** Whether the token still counts. */
   readonly isValid: () => Promise<boolean>;
+  /** Interval of the looks; absent: that of every visitor. */
+  readonly lookMs?: number;
+}
+
+/** @throws AppError `unauthorized`: the caller may not reach into containers */
+export function mustReach({ type, confined }: Pick<Caller, 'type' | 'confined'>): void {
+  if (type === 'container' || type === 'workspace_restricted')
+    throw new AppError('unauthorized', `a token of type ${type} may not reach into containers`);
+  if (confined !== undefined) throw new AppError('unauthorized', 'a limited token may not reach into containers');
 }
 
 /**
@@ -31,11 +40,7 @@ export async function visitorOf(
     if (token !== null) authenticator.refused?.(request.ip);
     throw new AppError('unauthorized', 'invalid or missing token');
   }
-  if (caller.type === 'container' || caller.type === 'workspace_restricted') {
-    throw new AppError('unauthorized', `a token of type ${caller.type} may not reach into containers`);
-  }
-  if (caller.confined !== undefined)
-    throw new AppError('unauthorized', 'a limited token may not reach into containers');
+  mustReach(caller);
   // A one-use token has been used up by now, and counts as long as this request.
   const isReusable = (await lookAt(authenticator, token)) !== null;
   return {
