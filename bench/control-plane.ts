@@ -14,6 +14,7 @@ import type { BenchChild } from './child.ts';
 import type { LoadTarget } from './load.ts';
 import type { Release } from './release.ts';
 import { SimulatedFleet } from './simulated/fleet.ts';
+import type { MachineKind } from './simulated/fleet.ts';
 import { ANSWER } from './simulated/agent.ts';
 import type { Workplace } from './workplace.ts';
 
@@ -68,12 +69,13 @@ export class ControlPlane {
   }
 
   /**
+   * @param postgres - undefined: the scheduler has the embedded database
    * @param name - lower case letters: of its database, and of its processes in logs
    * @param release - the scheduler is of this release, instead of the sources
    */
   static async start(
     place: Workplace,
-    postgres: PrivatePostgres,
+    postgres: PrivatePostgres | undefined,
     name: string,
     settings: Readonly<Record<string, string>> = {},
     release?: Release,
@@ -90,7 +92,7 @@ export class ControlPlane {
       LONGSHORE_RATE_LIMITS: 'off',
       LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
       LONGSHORE_LOG_LEVEL: 'warn',
-      DATABASE_URL: await postgres.createDatabase(name),
+      ...(postgres === undefined ? {} : { DATABASE_URL: await postgres.createDatabase(name) }),
       REDIS_URL: redis.url,
     };
     const plane = new ControlPlane(place, name, redis, env, release);
@@ -118,9 +120,13 @@ export class ControlPlane {
     await sleep(COLLECT_MS);
   }
 
-  /** Starts a new process on the same books, with nothing left in it from filling them. */
-  async restart(): Promise<void> {
+  /**
+   * Starts a new process on the same books, with nothing left in it from filling them.
+   * @param meanwhile - done while no process has the database
+   */
+  async restart(meanwhile?: () => Promise<void>): Promise<void> {
     await this.#scheduler.stop();
+    await meanwhile?.();
     this.#scheduler = this.#spawn();
     await this.#ready();
   }
@@ -219,21 +225,29 @@ export class ControlPlane {
     return this.target({ ...app, url: `${this.client.context.url}${pathname}` });
   }
 
-  /** Starts machines of one kind, linked and ready. The workplace ends them. @param slots - of each container */
-  async machines(count: number, slots?: number): Promise<SimulatedFleet> {
+  /**
+   * Starts machines of one kind, linked and ready. The workplace ends them.
+   * @param kind - slots of each container; GPUs of each machine
+   */
+  async machines(count: number, kind: MachineKind = {}): Promise<SimulatedFleet> {
     const fleet = await SimulatedFleet.join({
       address: this.#agentAddress,
       machines: count,
       joinToken: () => this.joinToken(),
       cpuMillicores: 16_000,
       memoryBytes: 64 * 1024 * MIB,
-      ...(slots === undefined ? {} : { slots }),
+      ...kind,
       signal: this.#place.signal,
     });
     this.#place.later(async () => fleet.end());
     return fleet;
   }
 
+  get dataDir(): string {
+    return this.#env['LONGSHORE_DATA_DIR'] ?? '';
+  }
+
+  /** Empty: the database is the embedded one. */
   get databaseUrl(): string {
     return this.#env['DATABASE_URL'] ?? '';
   }

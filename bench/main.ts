@@ -23,6 +23,7 @@ import { agent, agentGpus } from './suites/agent.ts';
 import { bodies } from './suites/bodies.ts';
 import { builds } from './suites/builds.ts';
 import { cold } from './suites/cold.ts';
+import { consoleViews } from './suites/console.ts';
 import { crossing } from './suites/crossing.ts';
 import { die } from './suites/die.ts';
 import { events } from './suites/events.ts';
@@ -86,6 +87,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   inference,
   events,
   logs,
+  console: consoleViews,
   agent,
   'agent-gpus': agentGpus,
   reconcile,
@@ -124,6 +126,7 @@ async function bench(options: BenchOptions, place: Workplace, output: Output): P
   const context: SuiteContext = {
     place,
     isQuick,
+    say: (line) => output.say(line),
     slack,
     profileDir: options.profileDir,
     release,

@@ -35,6 +35,7 @@ export const SUITES = [
   'inference',
   'events',
   'logs',
+  'console',
   'loss',
   'restart',
   'renewal',

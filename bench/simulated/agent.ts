@@ -35,6 +35,7 @@ export interface SimulatedMachine {
   readonly memoryBytes: number;
   /** Slots of each container. */
   readonly slots: number;
+  readonly gpus: { readonly count: number; readonly model: string } | undefined;
 }
 
 interface Container {
@@ -198,7 +199,8 @@ function resultOf({ taskId, token, containerId }: Run): TaskFromAgent {
   return { result: { taskId, token, containerId, outcome: 'ok', durationMs: 0, chunks: 0, started: true, body } };
 }
 
-function helloOf({ machineId, cpuMillicores, memoryBytes }: SimulatedMachine): NonNullable<ControlFromAgent['hello']> {
+function helloOf(machine: SimulatedMachine): NonNullable<ControlFromAgent['hello']> {
+  const { machineId, cpuMillicores, memoryBytes, gpus } = machine;
   return {
     machineId,
     bootId: BOOT_ID,
@@ -215,7 +217,13 @@ function helloOf({ machineId, cpuMillicores, memoryBytes }: SimulatedMachine): N
       diskFreeBytes: 2 ** 40,
       dockerVersion: '0',
       kernel: '0',
-      gpus: [],
+      gpus: Array.from({ length: gpus?.count ?? 0 }, (_, index) => ({
+        uuid: `GPU-${randomUUID()}`,
+        model: gpus?.model ?? '',
+        memoryBytes: 80 * 1024 ** 3,
+        index,
+        state: 'healthy',
+      })),
       images: [],
     },
     observed: [],

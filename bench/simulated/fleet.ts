@@ -6,7 +6,15 @@ import { PROTOCOL_VERSION } from '#shared/protocol/link.ts';
 import type { AgentLinkClient, JoinResponse__Output } from '#shared/protocol/generated/messages.ts';
 import { SimulatedAgent } from './agent.ts';
 
-export interface FleetRequest {
+/** Traits that all machines of a fleet share. */
+export interface MachineKind {
+  /** Slots of each container; 64 by default. */
+  readonly slots?: number;
+  /** GPUs of each machine, all of one model; none by default. */
+  readonly gpus?: { readonly count: number; readonly model: string };
+}
+
+export interface FleetRequest extends MachineKind {
   /** host:port of the scheduler's agent port. */
   readonly address: string;
   readonly machines: number;
@@ -14,8 +22,6 @@ export interface FleetRequest {
   readonly joinToken: () => Promise<string>;
   readonly cpuMillicores: number;
   readonly memoryBytes: number;
-  /** Slots of each container; 64 by default. */
-  readonly slots?: number;
   readonly signal: AbortSignal;
 }
 
@@ -100,10 +106,10 @@ export class SimulatedFleet {
 
   async #joinOne(request: FleetRequest, client: AgentLinkClient, secret: string): Promise<void> {
     const { machineId, credential } = await joinWith(client, secret);
-    const { cpuMillicores, memoryBytes, slots = SLOTS } = request;
+    const { cpuMillicores, memoryBytes, slots = SLOTS, gpus } = request;
     const agent = new SimulatedAgent(
       client,
-      { machineId, credential, cpuMillicores, memoryBytes, slots },
+      { machineId, credential, cpuMillicores, memoryBytes, slots, gpus },
       {
         onAssigned: (containerId, deploymentId, atMs) => this.#listener?.({ containerId, deploymentId, atMs }),
         mayRun: (deploymentId) => !this.#held.has(deploymentId),

@@ -38,7 +38,7 @@ export async function startSaturated(
 ): Promise<Saturated> {
   const near = await ControlPlane.start(place, postgres, name, {}, release);
   const far = await near.another(`${name}-far`);
-  const fleet = await near.machines(1, SLOTS);
+  const fleet = await near.machines(1, { slots: SLOTS });
   const targets = new Map<number, { readonly near: LoadTarget; readonly far: LoadTarget }>();
   for (const workMs of WORK_MS) {
     const [app] = await near.deploy(1, `takes-${workMs}`, APP);

@@ -12,6 +12,8 @@ export interface SuiteContext {
   /** Everything that the suite starts ends with it. */
   readonly place: Workplace;
   readonly isQuick: boolean;
+  /** Tells how far a long preparation is. */
+  readonly say: (line: string) => void;
   /** The release that the product's agent comes from. */
   readonly release: () => Promise<Release>;
   /** Each is started when first asked for, and shared by the suites. */
