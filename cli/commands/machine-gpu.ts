@@ -45,7 +45,7 @@ export async function runGpuMap(pool: string | undefined, invocation: Invocation
   await withClient(invocation, async (client) => {
     const gpus: JsonObject[] = [];
     const ofPool = pool === undefined ? '' : `pool=${encodeURIComponent(pool)}&`;
-    for await (const page of pagesOf('the GPUs', (cursor) => client.rest(`/gpu?${ofPool}cursor=${cursor}`)))
+    for await (const page of pagesOf('the GPUs', (cursor) => client.rest(`/gpu?${ofPool}limit=1000&cursor=${cursor}`)))
       gpus.push(...listField(page, 'data'));
     const headings = ['POOL', 'MACHINE', '#', 'MODEL', 'STANDING', 'USE', 'MEMORY', 'POWER', 'HEAT', 'HELD BY'];
     showList(invocation, gpus, headings, (gpu) => [

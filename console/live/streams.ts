@@ -303,7 +303,7 @@ export function patched(
 
 /** As the scheduler tells rows apart: `scheduler/api/http/rest/live-changes.ts`. */
 const idOf = (row: Readonly<Record<string, unknown>>): string =>
-  String(row['id'] ?? row['external_id'] ?? row['container_id'] ?? row['uuid']);
+  String(row['id'] ?? row['external_id'] ?? row['container_id'] ?? row['uuid'] ?? row['oldest_id']);
 
 function tellAll({ tells }: Kept, told: Told): void {
   for (const tell of tells) tell(told);

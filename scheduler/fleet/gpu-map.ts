@@ -1,6 +1,7 @@
 // Every GPU that an owner of machines has: whether it serves, why not, who holds it, how much it is used, and the steps
-// that bring it back. Made of what this replica has in memory.
+// that bring it back. Made of what this replica has in memory, and kept for a second for all its readers.
 import type { ContainerId, DeploymentId, MachineId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import { KeptAnswers } from '#shared/kept-answers.ts';
 import type { Gpu__Output } from '#shared/protocol/generated/messages.ts';
 import { gpusOf } from './capacity.ts';
 import type { ContainerRegistry } from './containers/container-registry.ts';
@@ -51,28 +52,56 @@ export interface GpuMapParts {
   readonly machines: Pick<Machines, 'all'>;
   readonly containers: Pick<ContainerRegistry, 'ofMachine'>;
   readonly deviceUses: Pick<DeviceUses, 'of'>;
-  readonly clock: { nowMs(): number };
+  readonly clock: { nowMs(): number; monotonicMs(): number };
 }
+
+const KEPT_MS = 1_000;
+/** Owners whose GPUs are kept, and all of their GPUs. */
+const MOST_KEPT = 100;
+const MOST_KEPT_GPUS = 50_000;
 
 export class GpuMap {
   readonly #parts: GpuMapParts;
+  /** GPUs by machine. */
+  readonly #kept: KeptAnswers<WorkspaceId | null, readonly (readonly MappedGpu[])[]>;
 
   constructor(parts: GpuMapParts) {
     this.#parts = parts;
+    this.#kept = new KeptAnswers({
+      clock: parts.clock,
+      most: MOST_KEPT,
+      leastMs: KEPT_MS,
+      size: { of: (all) => all.reduce((sum, { length }) => sum + length, 0), most: MOST_KEPT_GPUS },
+    });
   }
 
   /** GPUs of the owner's machines, by pool, machine and the driver's index. */
-  async list({ workspaceId }: Owner, { poolName, machineId }: GpuFilter): Promise<readonly MappedGpu[]> {
+  async list(owner: Owner, filter: GpuFilter): Promise<readonly MappedGpu[]> {
+    return (await this.byMachine(owner, filter)).flat();
+  }
+
+  /** The same, of each machine together. A machine without a GPU is left out. */
+  async byMachine(
+    { workspaceId }: Owner,
+    { poolName, machineId }: GpuFilter,
+  ): Promise<readonly (readonly MappedGpu[])[]> {
+    const all = await this.#kept.of(workspaceId, () => this.#read(workspaceId));
+    return all.filter(
+      ([first]) =>
+        (poolName === undefined || first?.poolName === poolName) &&
+        (machineId === undefined || first?.machineId === machineId),
+    );
+  }
+
+  async #read(workspaceId: WorkspaceId | null): Promise<readonly (readonly MappedGpu[])[]> {
     const { machines, deviceUses, clock } = this.#parts;
     const owned = [...machines.all()]
       .filter(({ row }) => row.poolWorkspaceId === workspaceId && row.joinedAtMs !== null)
-      .filter(({ row }) => poolName === undefined || row.poolName === poolName)
-      .filter(({ row }) => machineId === undefined || row.id === machineId)
       .filter((machine) => gpusOf(machine).length > 0)
       .toSorted((a, b) => compare(a.row.poolName, b.row.poolName) || compare(a.row.id, b.row.id));
     const uses = await deviceUses.of(owned.map(({ row }) => row.id));
     const nowMs = clock.nowMs();
-    return owned.flatMap((machine) => {
+    return owned.map((machine) => {
       const holders = this.#holdersOn(machine);
       return gpusOf(machine)
         .toSorted((a, b) => a.index - b.index || compare(a.uuid, b.uuid))

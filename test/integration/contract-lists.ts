@@ -479,6 +479,7 @@ export const LISTS: Readonly<Record<string, List>> = {
 /** Lists that another file pages to their end. */
 export const PAGED_ELSEWHERE: Readonly<Record<string, string>> = {
   'GET /gpu': 'test/integration/gpu-map.test.ts',
+  'GET /gpu-map': 'test/integration/gpu-map.test.ts',
   'GET /credit/{ws}/ledger': 'test/integration/credit-routes.test.ts',
   'GET /volume/{ws}/{volumeName}/files': 'test/hosts/volumes.test.ts',
   'GET /volume/{ws}/{volumeName}/size': 'test/hosts/volumes.test.ts',
@@ -496,6 +497,7 @@ const SHARED_STATE = 'test/integration/shared-state.test.ts';
 /** Routes whose parameters another file tries, each by its name. */
 export const READ_ELSEWHERE: Readonly<Record<string, string>> = {
   'GET /gpu': 'test/integration/gpu-map.test.ts',
+  'GET /gpu-map': 'test/integration/gpu-map.test.ts',
   'DELETE /task/{ws}': 'test/integration/rest-records.test.ts',
   'POST /task/{ws}/rerun': 'test/integration/task-bulk.test.ts',
   'POST /task/{ws}/cancel': 'test/integration/task-bulk.test.ts',

@@ -1,9 +1,9 @@
 // GPUs of the fleet through the whole scheduler: who holds each, its use, what is out and why, pages, filters (`pool`,
-// `machine`), who sees whose, and the command line's list.
+// `machine`, `state`), the map by machine, who sees whose, and the command line's list.
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import type { GpuList } from '#shared/api/rest/gpus.ts';
+import type { GpuList, GpuMapList } from '#shared/api/rest/gpus.ts';
 import { runCommand } from '../helpers/command-line.ts';
 import { waitFor } from '../helpers/programs.ts';
 import { SimulatedAgent } from '../helpers/simulated-agent.ts';
@@ -54,6 +54,8 @@ afterAll(async () => {
 
 const gpus = async (query = '', token = platform.admin.token): Promise<GpuList> =>
   (await platform.call(`GET /api/v1/gpu${query}`, undefined, { token })).json as unknown as GpuList;
+const map = async (query = '', token = platform.admin.token): Promise<GpuMapList> =>
+  (await platform.call(`GET /api/v1/gpu-map${query}`, undefined, { token })).json as unknown as GpuMapList;
 const one = async (uuid: string) => (await gpus()).data.find((gpu) => gpu.uuid === uuid);
 
 test('a GPU says who holds it, how much of it is used, and what brings it back', async () => {
@@ -101,11 +103,15 @@ test('a machine that takes nothing new has its free GPUs blocked, with why', asy
   const verb = (name: string) =>
     platform.gateway(`POST /workers/${shared.machineId}/${name}`, {}, { token: platform.admin.token });
   await verb('cordon');
-  const blocked = (await gpus('?pool=big')).data.filter(({ standing }) => standing === 'blocked');
+  // An answer is kept for a second.
+  const blocked = await waitFor(async () => {
+    const { data } = await gpus('?state=blocked');
+    return data.length > 0 && data;
+  }, 'the map shows it');
   expect(blocked.map(({ why }) => why)).toContain('the machine is cordoned');
   expect(blocked[0]?.steps).toEqual([`let it serve again: \`longshore worker uncordon ${shared.machineId}\``]);
   await verb('uncordon');
-  expect((await gpus('?pool=big')).counts.blocked).toBe(0);
+  await waitFor(async () => (await gpus('?pool=big')).counts.blocked === 0, 'the map shows that it serves again');
 });
 
 test('filters and pages: each once, in order, counts of all', async () => {
@@ -127,10 +133,71 @@ test('filters and pages: each once, in order, counts of all', async () => {
   expect([bad.status, bad.json['code']]).toEqual([400, 'invalid_cursor']);
 });
 
+test('GPUs of a state, counted among all', async () => {
+  const out = await gpus('?state=out');
+  expect(out.data.map(({ uuid }) => uuid)).toEqual(['GPU-b2', 'GPU-b3']);
+  expect(out.counts).toMatchObject({ total: 5, out: 2 });
+  expect((await gpus('?state=idle')).data).toEqual([]);
+  // A GPU of three is leased, on either machine.
+  const [free, leased] = [await gpus('?state=free'), await gpus('?state=leased')];
+  expect([free.data.length, leased.data.length]).toEqual([2, 1]);
+  expect([...free.data, ...leased.data].map(({ uuid }) => uuid).toSorted()).toEqual(['GPU-b0', 'GPU-b1', 'GPU-s0']);
+  const bad = await platform.call('GET /api/v1/gpu?state=lost', undefined, { token: platform.admin.token });
+  expect([bad.status, bad.json['code'], bad.json['message']]).toEqual([
+    400,
+    'invalid_query',
+    expect.stringContaining('state'),
+  ]);
+});
+
+test('the map has a letter and a holder for each GPU, by machine, in pages', async () => {
+  const { data, counts, pools, next } = await map();
+  expect([pools, next]).toEqual([['big', 'small'], '']);
+  expect(counts).toEqual((await gpus()).counts);
+  const all = (await gpus()).data;
+  const letters: Readonly<Record<string, string>> = { leased: 'L', free: 'F', out: 'X' };
+  const of = (machineId: string) => {
+    const own = all.filter(({ machine_id }) => machine_id === machineId);
+    return {
+      id: machineId,
+      model: 'H100',
+      marks: own.map(({ standing }) => letters[standing]).join(''),
+      holders: own.map(({ holder }) => holder?.name ?? ''),
+    };
+  };
+  expect(data).toMatchObject([of(shared.machineId), of(idle.machineId)]);
+  expect(data.flatMap(({ holders }) => holders).filter((name) => name !== '')).toHaveLength(1);
+  expect(data.map(({ marks }) => marks).join('')).toMatch(/^(LFXXF|FLXXF|FFXXL)$/);
+  expect((await map('?pool=small')).data).toMatchObject([of(idle.machineId)]);
+  expect((await map('?pool=small')).counts.total).toBe(1);
+  const first = await map('?limit=1');
+  const second = await map(`?limit=1&cursor=${first.next}`);
+  expect([first, second].flatMap((page) => page.data.map(({ id }) => id))).toEqual([shared.machineId, idle.machineId]);
+  expect(second.next).toBe('');
+  // A cursor of the other list is none of this one.
+  const gpu = (await gpus('?limit=1')).next;
+  const bad = await platform.call(`GET /api/v1/gpu-map?cursor=${gpu}`, undefined, { token: platform.admin.token });
+  expect([bad.status, bad.json['code']]).toEqual([400, 'invalid_cursor']);
+  expect((await map('', platform.own.token)).data.map(({ marks }) => marks)).toEqual(['F']);
+  expect((await map('', platform.other.token)).data).toEqual([]);
+});
+
 test('a workspace sees the GPUs of its own pools, and no others', async () => {
   expect((await gpus('', platform.own.token)).data.map(({ uuid }) => uuid)).toEqual(['GPU-own']);
   expect((await gpus(`?machine=${shared.machineId}`, platform.own.token)).data).toEqual([]);
   expect((await gpus('', platform.other.token)).data).toEqual([]);
+});
+
+test('readers within a second get one look, and the first page of a large fleet is short', async () => {
+  const many = Array.from({ length: 60 }, (_, index) => aGpu(`GPU-0f1e2d3c-4b5a-6978-8796-${index + 1e11}`, index));
+  const large = await aMachine('large', platform.other.token, many);
+  const list = (query = '') => gpus(query, platform.other.token);
+  await waitFor(async () => (await list()).counts.total === 60, 'the machine is there');
+  const page = await platform.call('GET /api/v1/gpu', undefined, { token: platform.other.token });
+  expect((page.json['data'] as Json[]).length).toBe(50);
+  expect(JSON.stringify(page.json).length).toBeLessThan(25 * 1024);
+  expect((await list('?limit=1000')).data).toHaveLength(60);
+  await large.stop();
 });
 
 test('`longshore machine gpu list` shows the same, and what to do about those that are out', async () => {

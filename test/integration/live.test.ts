@@ -161,6 +161,19 @@ describe.each(['servers', 'embedded'] satisfies StoreKind[])('live topics with %
       expect((await follow(['overview'], token)).status).toBe(401);
   });
 
+  test('the fleet has topics: containers that wait for administrators, GPUs for the machines of the token', async () => {
+    const { token, workspaceId } = platform.admin;
+    const topics = ['waiting', 'gpus', 'gpus:limit=5&pool=none'];
+    const client = await follow(topics, token, workspaceId);
+    const [waits] = await seen(client, 'waiting', 'whole');
+    expect(waits).toMatchObject({ value: { data: expect.any(Array), containers: expect.any(Number) } });
+    const bare = { data: [], next: '', pools: [], counts: { total: 0 } };
+    for (const topic of topics.slice(1)) expect(await seen(client, topic, 'whole')).toMatchObject([{ value: bare }]);
+    const own = await follow(['waiting', 'gpus']);
+    expect(await seen(own, 'waiting', 'failed')).toMatchObject([{ status: 401, code: 'unauthorized' }]);
+    expect(await seen(own, 'gpus', 'whole')).toMatchObject([{ value: bare }]);
+  });
+
   test('no topics and too many of them are refused by the name of the parameter', async () => {
     const cases: readonly (readonly [readonly string[], RegExp])[] = [
       [[], /topics must name topics/],

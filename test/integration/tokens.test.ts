@@ -17,6 +17,7 @@ const REST: Readonly<Record<string, string>> = {
   'GET /workspace/{ws}/markets': 'r',
   'GET /workspace/{ws}/share': 'r',
   'GET /gpu': 'r',
+  'GET /gpu-map': 'r',
   'GET /workspace/{ws}/waiting': 'r',
   'GET /credit/{ws}': 'r',
   'GET /credit/{ws}/ledger': 'r',

@@ -6,6 +6,10 @@ export type GpuLook = 'busy' | 'idle' | 'free' | 'blocked' | 'out';
 export const lookOf = ({ standing, idle_since }: Pick<GpuRecord, 'standing' | 'idle_since'>): GpuLook =>
   standing === 'leased' ? (idle_since === null ? 'busy' : 'idle') : standing;
 
+const BY_MARK: Readonly<Record<string, GpuLook>> = { L: 'busy', I: 'idle', F: 'free', B: 'blocked', X: 'out' };
+/** The look that a letter of `GET /gpu-map` stands for. */
+export const lookOfMark = (mark: string): GpuLook => BY_MARK[mark] ?? 'out';
+
 /** A shape and a letter for each, so that none is told by its colour alone. */
 export const LOOKS: Readonly<Record<GpuLook, { readonly mark: string; readonly words: string }>> = {
   busy: { mark: '█ L', words: 'leased' },

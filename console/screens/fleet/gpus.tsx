@@ -1,45 +1,46 @@
-// The map of GPUs: a cell for each, by machine. A grid for arrow keys, or a table. Those that are out come first, with
-// why and with the steps that bring them back; then those that are leased and idle.
+// The map of GPUs: a cell for each, by machine, as the live stream tells them; further machines by pages. A grid for
+// arrow keys, or a table. Those that are out come first, with why and with the steps that bring them back; then those
+// that are leased and idle. The whole of a GPU is read when somebody chooses its cell.
 import type { JSX } from 'preact';
 import { useRef, useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
-import type { GpuList, GpuRecord } from '#shared/api/rest/gpus.ts';
+import type { GpuList, GpuMachine, GpuMapList, GpuRecord } from '#shared/api/rest/gpus.ts';
 import { queryOf, rest, root } from '../../api/client.ts';
+import { signedIn } from '../../api/session.ts';
+import { useLive } from '../../live/live.ts';
 import { useResource } from '../../live/resource.ts';
 import { commandsIn, shownText } from '../../parts/hostile.ts';
 import { Command, Shown, Twin } from '../../parts/notices.tsx';
 import { Sentence } from '../../parts/text.tsx';
 import { agoOf, spanOf } from '../../parts/time.ts';
 import { word } from '../../parts/word.ts';
-import { LOOKS, lookOf, movedTo, useOf } from './gpu-words.ts';
+import { LOOKS, lookOf, lookOfMark, movedTo, useOf } from './gpu-words.ts';
 import { Drain, GpuOrder } from './machine-actions.tsx';
 
 const EVERY_MS = 5_000;
-/** Idle ones that are named. */
-const MOST_NAMED = 50;
+/** Rows of one page of a table. */
+const PAGE = 50;
 
 export function Gpus() {
   const { query, route, path } = useLocation();
   const { pool = '', view = '' } = query;
-  const list = useResource(`gpu ${pool}`, (signal) => rest<GpuList>(`/gpu${queryOf({ pool })}`, { signal }), EVERY_MS);
+  const workspaceId = signedIn.value?.facts.workspace.id ?? '';
+  const filter = queryOf({ pool });
+  const map = useLive<GpuMapList>(workspaceId, `gpus${filter === '' ? '' : `:${filter.slice(1)}`}`);
   const show = (changed: { readonly pool?: string; readonly view?: string }): void =>
     route(`${path}${queryOf({ pool, view, ...changed })}`, true);
   return (
     <>
       <h1>GPU map</h1>
-      <Shown of={list}>
-        {({ data, counts, next }) => (
+      <Shown of={map}>
+        {({ data, counts, next, pools }) => (
           <>
             <p class="summary">
               {counts.total} GPUs: {counts.leased} leased, {counts.free} free, {counts.blocked} on machines that take
               nothing new, {counts.out} out. {counts.idle} leased and idle.
             </p>
             <div class="filters">
-              <PoolChoice
-                pools={data.map(({ pool_name }) => pool_name)}
-                pool={pool}
-                choose={(name) => show({ pool: name })}
-              />
+              <PoolChoice pools={pools} pool={pool} choose={(name) => show({ pool: name })} />
               <button
                 type="button"
                 aria-pressed={view === 'table'}
@@ -49,18 +50,32 @@ export function Gpus() {
               </button>
             </div>
             {data.length === 0 ? <NoGpus /> : null}
-            <Out gpus={data.filter(({ standing }) => standing === 'out')} again={list.again} />
-            {view === 'table' ? <Table gpus={data} /> : <Grid gpus={data} again={list.again} />}
-            {next === '' ? null : (
-              <p class="faint">These are the first {data.length}: choose a pool to see the others.</p>
+            {counts.out === 0 ? null : <Out pool={pool} count={counts.out} />}
+            {data.length === 0 ? null : view === 'table' ? (
+              <Table key={pool} pool={pool} />
+            ) : (
+              <Grid key={pool} pool={pool} first={data} next={next} />
             )}
-            <Idle gpus={data.filter(({ idle_since }) => idle_since !== null)} />
+            {counts.idle === 0 ? null : <Idle pool={pool} count={counts.idle} />}
           </>
         )}
       </Shown>
       <Twin line={pool === '' ? 'longshore machine gpu list' : `longshore machine gpu list --pool ${word(pool)}`} />
     </>
   );
+}
+
+const readGpus = (
+  query: Readonly<Record<string, string | number | undefined>>,
+  signal?: AbortSignal,
+): Promise<GpuList> => rest<GpuList>(`/gpu${queryOf(query)}`, signal === undefined ? {} : { signal });
+
+/** @param count - how many there are now: another number has them read again */
+const useGpus = (query: Readonly<Record<string, string | number>>, count: number) =>
+  useResource(`gpus ${JSON.stringify(query)} ${count}`, (signal) => readGpus(query, signal), EVERY_MS);
+
+function MoreThan({ shown, count }: { readonly shown: number; readonly count: number }) {
+  return shown >= count ? null : <p class="faint">These are the first {shown}. The command line lists all.</p>;
 }
 
 function NoGpus() {
@@ -97,8 +112,9 @@ function PoolChoice({
   );
 }
 
-const nameOf = ({ hostname, machine_id }: GpuRecord): string =>
-  shownText(hostname === '' ? machine_id.slice(0, 8) : hostname);
+const machineName = (hostname: string, machineId: string): string =>
+  shownText(hostname === '' ? machineId.slice(0, 8) : hostname);
+const nameOf = ({ hostname, machine_id }: GpuRecord): string => machineName(hostname, machine_id);
 const placeOf = (gpu: GpuRecord): string => `${nameOf(gpu)}/${gpu.index}`;
 const holderOf = ({ holder }: GpuRecord): string =>
   holder === null ? '' : shownText(holder.name === '' ? holder.container_id : holder.name);
@@ -113,29 +129,36 @@ function Holder({ gpu: { holder } }: { readonly gpu: GpuRecord }) {
   );
 }
 
-function Out({ gpus, again }: { readonly gpus: readonly GpuRecord[]; readonly again: () => void }) {
-  if (gpus.length === 0) return null;
+function Out({ pool, count }: { readonly pool: string; readonly count: number }) {
+  const list = useGpus({ pool, state: 'out' }, count);
   return (
     <section>
       <h2>Out of service</h2>
-      <ul class="rows">
-        {gpus.map((gpu) => (
-          <li key={gpu.uuid}>
-            <p>
-              <span class="state bad">
-                <span aria-hidden="true">✕ </span>
-                {shownText(gpu.state)}
-              </span>{' '}
-              <strong>{placeOf(gpu)}</strong> {shownText(gpu.model)} <code>{shownText(gpu.uuid)}</code>
-            </p>
-            <p>
-              <Sentence text={gpu.why} />
-            </p>
-            <Steps gpu={gpu} />
-            <GpuActions gpu={gpu} again={again} />
-          </li>
-        ))}
-      </ul>
+      <Shown of={list}>
+        {({ data }) => (
+          <>
+            <ul class="rows">
+              {data.map((gpu) => (
+                <li key={gpu.uuid}>
+                  <p>
+                    <span class="state bad">
+                      <span aria-hidden="true">✕ </span>
+                      {shownText(gpu.state)}
+                    </span>{' '}
+                    <strong>{placeOf(gpu)}</strong> {shownText(gpu.model)} <code>{shownText(gpu.uuid)}</code>
+                  </p>
+                  <p>
+                    <Sentence text={gpu.why} />
+                  </p>
+                  <Steps gpu={gpu} />
+                  <GpuActions gpu={gpu} again={list.again} />
+                </li>
+              ))}
+            </ul>
+            <MoreThan shown={data.length} count={count} />
+          </>
+        )}
+      </Shown>
     </section>
   );
 }
@@ -173,13 +196,46 @@ function GpuActions({ gpu, again }: { readonly gpu: GpuRecord; readonly again: (
   );
 }
 
+interface Pages<T> {
+  readonly rows: readonly T[];
+  readonly next: string;
+}
+
+/** Reads further pages behind a list that is kept fresh. */
+function useMore<T>(read: (cursor: string) => Promise<{ readonly data: readonly T[]; readonly next: string }>) {
+  const [older, setOlder] = useState<Pages<T>>();
+  const [failure, setFailure] = useState('');
+  const more = async (next: string): Promise<void> => {
+    try {
+      const page = await read(older?.next ?? next);
+      setOlder((before) => ({ rows: [...(before?.rows ?? []), ...page.data], next: page.next }));
+      setFailure('');
+    } catch (error) {
+      setFailure(error instanceof Error ? error.message : String(error));
+    }
+  };
+  return { older, more, failure };
+}
+
 /** A row for each machine. One cell takes the focus of the keyboard; arrow keys move it, Enter shows the GPU. */
-function Grid({ gpus, again }: { readonly gpus: readonly GpuRecord[]; readonly again: () => void }) {
+function Grid({
+  pool,
+  first,
+  next,
+}: {
+  readonly pool: string;
+  readonly first: readonly GpuMachine[];
+  readonly next: string;
+}) {
   const [at, setAt] = useState({ row: 0, column: 0 });
-  const [shown, setShown] = useState('');
+  const [shown, setShown] = useState<{ readonly machineId: string; readonly column: number }>();
   const grid = useRef<HTMLDivElement>(null);
-  const rows = [...Map.groupBy(gpus, ({ machine_id }) => machine_id).values()];
-  const lengths = rows.map((row) => row.length);
+  const { older, more, failure } = useMore<GpuMachine>((cursor) =>
+    rest<GpuMapList>(`/gpu-map${queryOf({ pool, cursor })}`),
+  );
+  const known = new Set(first.map(({ id }) => id));
+  const rows = [...first, ...(older?.rows ?? []).filter(({ id }) => !known.has(id))];
+  const lengths = rows.map(({ marks }) => marks.length);
   const here = { row: Math.min(at.row, Math.max(0, rows.length - 1)), column: at.column };
   const onKeyDown = (event: JSX.TargetedKeyboardEvent<HTMLDivElement>): void => {
     const to = movedTo(event.key, here, lengths);
@@ -188,8 +244,6 @@ function Grid({ gpus, again }: { readonly gpus: readonly GpuRecord[]; readonly a
     setAt(to);
     grid.current?.querySelector<HTMLElement>(`[data-at="${to.row}-${to.column}"]`)?.focus();
   };
-  const chosen = gpus.find(({ uuid }) => uuid === shown);
-  if (rows.length === 0) return null;
   return (
     <section>
       <h2>By machine</h2>
@@ -200,28 +254,29 @@ function Grid({ gpus, again }: { readonly gpus: readonly GpuRecord[]; readonly a
       </p>
       <div class="gpus" role="grid" aria-label="GPUs by machine" ref={grid} onKeyDown={onKeyDown}>
         {rows.map((row, rowAt) => {
-          const [first] = row;
-          if (first === undefined) return null;
+          const name = machineName(row.hostname, row.id);
           return (
-            <div key={first.machine_id} class="gpu-row" role="row">
+            <div key={row.id} class="gpu-row" role="row">
               <span role="rowheader">
-                {nameOf(first)} <span class="faint">{shownText(first.pool_name)}</span>
+                {name} <span class="faint">{shownText(row.pool_name)}</span>
               </span>
-              {row.map((gpu, columnAt) => {
-                const look = lookOf(gpu);
-                const isHere = rowAt === here.row && columnAt === Math.min(here.column, row.length - 1);
+              {row.marks.split('').map((mark, columnAt) => {
+                const look = lookOfMark(mark);
+                const holder = row.holders[columnAt] ?? '';
+                const isHere = rowAt === here.row && columnAt === Math.min(here.column, row.marks.length - 1);
+                const isShown = shown?.machineId === row.id && shown.column === columnAt;
                 const choose = (): void => {
                   setAt({ row: rowAt, column: columnAt });
-                  setShown(shown === gpu.uuid ? '' : gpu.uuid);
+                  setShown(isShown ? undefined : { machineId: row.id, column: columnAt });
                 };
                 return (
                   <span
-                    key={gpu.uuid}
+                    key={columnAt}
                     class={`gpu ${look}`}
                     role="gridcell"
                     data-at={`${rowAt}-${columnAt}`}
                     tabIndex={isHere ? 0 : -1}
-                    aria-selected={shown === gpu.uuid}
+                    aria-selected={isShown}
                     onClick={choose}
                     onKeyDown={(event) => {
                       if (event.key !== 'Enter' && event.key !== ' ') return;
@@ -230,7 +285,7 @@ function Grid({ gpus, again }: { readonly gpus: readonly GpuRecord[]; readonly a
                     }}
                   >
                     <span aria-hidden="true">{LOOKS[look].mark}</span>
-                    <span class="hidden">{`${placeOf(gpu)} ${shownText(gpu.model)}: ${LOOKS[look].words}${gpu.holder === null ? '' : ` by ${holderOf(gpu)}`}`}</span>
+                    <span class="hidden">{`${name}, number ${columnAt + 1}, ${shownText(row.model)}: ${LOOKS[look].words}${holder === '' ? '' : ` by ${shownText(holder)}`}`}</span>
                   </span>
                 );
               })}
@@ -238,8 +293,32 @@ function Grid({ gpus, again }: { readonly gpus: readonly GpuRecord[]; readonly a
           );
         })}
       </div>
-      {chosen === undefined ? null : <One gpu={chosen} again={again} />}
+      {(older?.next ?? next) === '' ? null : (
+        <button type="button" onClick={() => void more(next)}>
+          Further machines
+        </button>
+      )}
+      {failure === '' ? null : <p class="notice">They cannot be read: {shownText(failure)}</p>}
+      {shown === undefined ? null : <Chosen key={`${shown.machineId} ${shown.column}`} {...shown} />}
     </section>
+  );
+}
+
+/** A GPU by its place in the row of its machine. */
+function Chosen({ machineId, column }: { readonly machineId: string; readonly column: number }) {
+  const list = useResource(
+    `gpus of ${machineId}`,
+    (signal) => readGpus({ machine: machineId, limit: 1_000 }, signal),
+    EVERY_MS,
+  );
+  return (
+    <Shown of={list}>
+      {({ data }) => {
+        const gpu = data[column];
+        if (gpu === undefined) return <p class="notice">This GPU is gone.</p>;
+        return <One gpu={gpu} again={list.again} />;
+      }}
+    </Shown>
   );
 }
 
@@ -264,8 +343,30 @@ function One({ gpu, again }: { readonly gpu: GpuRecord; readonly again: () => vo
   );
 }
 
-function Table({ gpus }: { readonly gpus: readonly GpuRecord[] }) {
-  if (gpus.length === 0) return null;
+function Table({ pool }: { readonly pool: string }) {
+  const list = useResource(`gpus ${pool}`, (signal) => readGpus({ pool, limit: PAGE }, signal), EVERY_MS);
+  const { older, more, failure } = useMore<GpuRecord>((cursor) => readGpus({ pool, limit: PAGE, cursor }));
+  return (
+    <Shown of={list}>
+      {({ data, next }) => {
+        const known = new Set(data.map(({ uuid }) => uuid));
+        return (
+          <>
+            <Rows gpus={[...data, ...(older?.rows ?? []).filter(({ uuid }) => !known.has(uuid))]} />
+            {(older?.next ?? next) === '' ? null : (
+              <button type="button" onClick={() => void more(next)}>
+                Further GPUs
+              </button>
+            )}
+            {failure === '' ? null : <p class="notice">They cannot be read: {shownText(failure)}</p>}
+          </>
+        );
+      }}
+    </Shown>
+  );
+}
+
+function Rows({ gpus }: { readonly gpus: readonly GpuRecord[] }) {
   return (
     <div class="wide" tabIndex={0} role="region" aria-label="Table of GPUs">
       <table>
@@ -298,19 +399,26 @@ function Table({ gpus }: { readonly gpus: readonly GpuRecord[] }) {
   );
 }
 
-function Idle({ gpus }: { readonly gpus: readonly GpuRecord[] }) {
-  if (gpus.length === 0) return null;
+function Idle({ pool, count }: { readonly pool: string; readonly count: number }) {
+  const list = useGpus({ pool, state: 'idle' }, count);
   return (
     <section>
       <h2>Leased and idle</h2>
       <p>Their holders have used less than 5 % of them for 10 minutes at least.</p>
-      <ul class="rows">
-        {gpus.slice(0, MOST_NAMED).map((gpu) => (
-          <li key={gpu.uuid}>
-            <strong>{placeOf(gpu)}</strong> <Holder gpu={gpu} />, idle since {agoOf(gpu.idle_since)}. {useOf(gpu)}
-          </li>
-        ))}
-      </ul>
+      <Shown of={list}>
+        {({ data }) => (
+          <>
+            <ul class="rows">
+              {data.map((gpu) => (
+                <li key={gpu.uuid}>
+                  <strong>{placeOf(gpu)}</strong> <Holder gpu={gpu} />, idle since {agoOf(gpu.idle_since)}. {useOf(gpu)}
+                </li>
+              ))}
+            </ul>
+            <MoreThan shown={data.length} count={count} />
+          </>
+        )}
+      </Shown>
     </section>
   );
 }

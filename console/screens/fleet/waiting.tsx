@@ -1,8 +1,7 @@
 // Containers that wait for a machine, by deployment: how many, why, what is kept for them, and whether a pool grows.
 import type { WaitingGroup, WaitingList } from '#shared/api/rest/waiting.ts';
-import { rest } from '../../api/client.ts';
-import { segmentOf } from '../../api/session.ts';
-import { useResource } from '../../live/resource.ts';
+import { segmentOf, signedIn } from '../../api/session.ts';
+import { useLive } from '../../live/live.ts';
 import { counted } from '../../parts/counted.ts';
 import { commandsIn, shownText } from '../../parts/hostile.ts';
 import { Command, Shown, Twin } from '../../parts/notices.tsx';
@@ -10,10 +9,8 @@ import { homeOf } from '../../parts/shell.tsx';
 import { Sentence } from '../../parts/text.tsx';
 import { agoOf, clockOf, spanOf } from '../../parts/time.ts';
 
-const EVERY_MS = 3_000;
-
 export function Waiting() {
-  const list = useResource('waiting', (signal) => rest<WaitingList>('/waiting', { signal }), EVERY_MS);
+  const list = useLive<WaitingList>(signedIn.value?.facts.workspace.id ?? '', 'waiting');
   return (
     <>
       <h1>Waiting for capacity</h1>

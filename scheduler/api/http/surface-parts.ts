@@ -208,7 +208,7 @@ export interface SurfaceParts {
   readonly series: SeriesReads;
   /** Current resource use of containers. */
   readonly usage: Pick<Usage, 'of'>;
-  readonly gpuMap: Pick<GpuMap, 'list'>;
+  readonly gpuMap: Pick<GpuMap, 'list' | 'byMachine'>;
   /** The fleet as Prometheus finds and reads it. */
   readonly discovery: Pick<DiscoveryParts, 'machines' | 'pages' | 'replicas'>;
   readonly containerActions: Pick<ContainerActions, 'stopContainer' | 'warmUp' | 'preempt'>;

@@ -8,7 +8,8 @@ import { QueryInteger, QueryText } from './query.ts';
 export const GpuQuery = Type.Object({
   pool: QueryText('of that pool alone'),
   machine: QueryText('of that machine alone'),
-  limit: QueryInteger('of a page: 1000 when absent or 0, and at most'),
+  state: QueryText('leased, free, blocked, out, or idle: leased and not used'),
+  limit: QueryInteger('of a page: 50 when absent or 0, 1000 at most'),
   cursor: QueryText('next of the page before'),
 });
 
@@ -43,11 +44,35 @@ export const GpuRecord = Type.Object({
 });
 export type GpuRecord = Static<typeof GpuRecord>;
 
-export const GpuList = Type.Object({
-  ...listOf(GpuRecord).properties,
-  counts: Type.Object(
-    { total: Count(), leased: Count(), free: Count(), blocked: Count(), out: Count(), idle: Count() },
-    { description: 'of all that the filter names, on any page; the idle ones are leased, too' },
-  ),
-});
+const GpuCounts = Type.Object(
+  { total: Count(), leased: Count(), free: Count(), blocked: Count(), out: Count(), idle: Count() },
+  { description: 'of all of the pool and machine, on any page and in any state; the idle ones are leased, too' },
+);
+
+export const GpuList = Type.Object({ ...listOf(GpuRecord).properties, counts: GpuCounts });
 export type GpuList = Static<typeof GpuList>;
+
+export const GpuMapQuery = Type.Object({
+  pool: QueryText('of that pool alone'),
+  limit: QueryInteger('machines of a page: 100 when absent or 0, 1000 at most'),
+  cursor: QueryText('next of the page before'),
+});
+
+export const GpuMachine = Type.Object({
+  id: Type.String({ description: 'of the machine' }),
+  hostname: Type.String(),
+  pool_name: Type.String(),
+  model: Type.String({ description: 'of its GPUs; several are separated by commas' }),
+  marks: Type.String({
+    description: 'a letter for each GPU, in the order of GET /gpu: Leased, Idle though leased, Free, Blocked, X: out',
+  }),
+  holders: Type.Array(Type.String(), { description: 'name of the holder of each GPU; empty: nobody, or not known' }),
+});
+export type GpuMachine = Static<typeof GpuMachine>;
+
+export const GpuMapList = Type.Object({
+  ...listOf(GpuMachine).properties,
+  counts: GpuCounts,
+  pools: Type.Array(Type.String(), { description: 'all pools with GPUs, whatever the filter' }),
+});
+export type GpuMapList = Static<typeof GpuMapList>;

@@ -6,7 +6,7 @@ import { QueryInteger, QueryList } from './query.ts';
 
 export const LiveQuery = Type.Object({
   topics: QueryList(
-    'what to follow: overview, deployment:NAME, explain:ID, task:ID, tasks:FILTER, stats:FILTER, logs:FILTER. A filter is the query of the route, with its commas escaped',
+    'what to follow: overview, deployment:NAME, explain:ID, task:ID, tasks:FILTER, stats:FILTER, waiting, gpus:FILTER, logs:FILTER. A filter is the query of the route, with its commas escaped',
   ),
   wait: QueryInteger('seconds after which the stream ends; absent: it lasts'),
 });

@@ -249,6 +249,12 @@ export function workspaceVerbs(parts: RestParts): readonly Verb[] {
       ok: { data: [], next: '', counts: expect.any(Object) },
       ...READS_NOTHING,
     },
+    {
+      name: 'GET /gpu-map',
+      line: () => 'GET /gpu-map',
+      ok: { data: [], next: '', counts: expect.any(Object), pools: [] },
+      ...READS_NOTHING,
+    },
     { name: 'GET /alerts', line: () => 'GET /alerts', ok: { status: 200 }, byAdmin: true, ...READS_NOTHING },
     { name: 'GET /waiting', line: () => 'GET /waiting', ok: { status: 200 }, byAdmin: true, ...READS_NOTHING },
     {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { lookOf, movedTo, useOf } from '../../../console/screens/fleet/gpu-words.ts';
+import { lookOf, lookOfMark, movedTo, useOf } from '../../../console/screens/fleet/gpu-words.ts';
 
 test('arrow keys move within rows of different lengths, and never out of the grid', () => {
   const lengths = [8, 2, 4];
@@ -16,6 +16,10 @@ test('a GPU that is leased and idle looks different from one that works', () => 
   expect(lookOf({ standing: 'leased', idle_since: null })).toBe('busy');
   expect(lookOf({ standing: 'leased', idle_since: '2030-01-01T00:00:00Z' })).toBe('idle');
   expect(lookOf({ standing: 'out', idle_since: null })).toBe('out');
+});
+
+test('each letter of the map has its look', () => {
+  expect('LIFBX'.split('').map(lookOfMark)).toEqual(['busy', 'idle', 'free', 'blocked', 'out']);
 });
 
 test('what is not known of the use is left out', () => {

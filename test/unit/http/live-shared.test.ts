@@ -142,3 +142,37 @@ test('who ends all topics and follows them anew has no more readings', async () 
   }
   expect(readings.length).toBeLessThan(60 * 25 + 204);
 });
+
+test('a look at the same waiting containers tells nothing, and a change tells the rows that are other', async () => {
+  let containers = 2;
+  const route = {
+    method: 'GET',
+    path: '/waiting',
+    handle: () =>
+      Promise.resolve({
+        data: [
+          { oldest_id: 'a', containers },
+          { oldest_id: 'b', containers: 1 },
+        ],
+        looked_at: new Date().toISOString(),
+      }),
+  } as unknown as RestRoute;
+  const topics = new SharedTopics({
+    clock: { nowMs: () => Date.now(), monotonicMs: () => Date.now() },
+    log: { info: () => undefined } as never,
+  });
+  const frames: Buffer[] = [];
+  const reader: TopicReader = {
+    caller: { type: 'workspace' } as Caller,
+    http: HTTP,
+    take: (_topic, frame) => void frames.push(frame),
+  };
+  const [topic] = readTopics(['waiting'], [route]).topics;
+  topics.follow(WORKSPACE, topic!, reader);
+  await pass(30_000);
+  expect(eventsOf(frames)).toEqual(['whole']);
+  containers = 3;
+  await pass(10_000);
+  expect(eventsOf(frames)).toEqual(['whole', 'changed']);
+  expect(frames[1]?.toString()).toContain('"rows":[{"oldest_id":"a","containers":3}]');
+});

@@ -54,7 +54,7 @@ function rowsOf(data: unknown): ReadonlyMap<string, string> | undefined {
 }
 
 export const idOf = (row: Json | null | undefined): string | undefined => {
-  const id = row?.['id'] ?? row?.['external_id'] ?? row?.['container_id'] ?? row?.['uuid'];
+  const id = row?.['id'] ?? row?.['external_id'] ?? row?.['container_id'] ?? row?.['uuid'] ?? row?.['oldest_id'];
   return typeof id === 'string' ? id : undefined;
 };
 

@@ -37,8 +37,15 @@ export const LIVE_TOPICS: Readonly<Record<string, TopicRule>> = {
   },
   tasks: { route: 'GET /task-summary/{ws}', paceMs: 2_000 },
   stats: { route: 'GET /task-stats/{ws}', paceMs: 5_000, steady: withoutRange },
+  waiting: { route: 'GET /waiting', paceMs: 2_000, idleMs: 3_000, steady: withoutLook },
+  gpus: { route: 'GET /gpu-map', paceMs: 2_000 },
   logs: { route: 'GET /logs/{ws}/stream' },
 };
+
+/** The leader looks again and again. */
+function withoutLook(answer: Readonly<Record<string, unknown>>): unknown {
+  return { ...answer, looked_at: null };
+}
 
 /** An explanation says its last decision as of now. */
 function withoutClock(answer: Readonly<Record<string, unknown>>): unknown {

@@ -15,7 +15,7 @@ import type { EventRouteParts } from './events.ts';
 import { explainRoute, healthRoute } from './explain.ts';
 import type { Explains } from './explain.ts';
 import type { DeploymentHealth } from '../../explain/health.ts';
-import { listGpus } from './gpus.ts';
+import { gpuRoutes } from './gpus.ts';
 import type { GpuRouteParts } from './gpus.ts';
 import { imageRoutes } from './images.ts';
 import type { ImageRouteParts } from './images.ts';
@@ -145,7 +145,7 @@ export function restRoutes(parts: RestRouteParts): readonly RestRoute[] {
     ...settingRoutes(parts.runtimeSettings),
     ...providerRoutes(parts),
     ...recordingRoutes(parts),
-    listGpus(parts),
+    ...gpuRoutes(parts),
     ...waitingRoutes(parts),
     listAlerts(parts),
     preemptContainer(parts),
