@@ -41,6 +41,9 @@ export interface QuestionProps<T> {
 /** The question that is asked. It outlives the row whose button asked it, which may be gone once it is done. */
 const asked = signal<ComponentChildren>(null);
 
+/** Asks a question, in the place of one that is open. */
+export const ask = (question: ComponentChildren): void => void (asked.value = question);
+
 /** The place of the question in the page. A change of the screen takes it back. */
 export function Asked() {
   const { url } = useLocation();
@@ -51,7 +54,7 @@ export function Asked() {
 /** A button that asks. @param children - the question, with its form where it has one */
 export function Ask({ label, children }: { readonly label: string; readonly children: () => ComponentChildren }) {
   return (
-    <button type="button" onClick={() => void (asked.value = children())}>
+    <button type="button" onClick={() => ask(children())}>
       {label} …
     </button>
   );

@@ -2,6 +2,16 @@
 import { useState } from 'preact/hooks';
 import { MOST_OF_VALUE, shownText } from './hostile.ts';
 
+/** Bytes as the text that they are; undefined: they are none. */
+export function plainText(bytes: ArrayBuffer): string | undefined {
+  try {
+    const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+    return text.includes('\0') ? undefined : text;
+  } catch {
+    return undefined;
+  }
+}
+
 /** A value of several lines, with a button for the whole of it. */
 export function Value({ text, label }: { readonly text: string; readonly label: string }) {
   const [isWhole, setWhole] = useState(false);

@@ -1,10 +1,11 @@
-// Volumes and their files: folders are opened, a name is sought, a small file is saved or brought. The volume and the
-// folder are in the address.
+// Volumes and their files: folders are opened, a name is sought, a small file is read, downloaded or uploaded, and a file
+// is deleted. The volume and the folder are in the address.
 import { useRef, useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 import type { FileAddress, VolumeEntry, VolumeRecord } from '#shared/api/rest/volumes.ts';
 import { ApiError, apiErrorOf, queryOf, rest } from '../api/client.ts';
 import { apiUrl, may } from '../api/session.ts';
+import { Action, Question, ask } from '../parts/action.tsx';
 import { bytesOf } from '../parts/bytes.ts';
 import { base } from '../parts/curl.ts';
 import { shownText } from '../parts/hostile.ts';
@@ -12,6 +13,7 @@ import type { Page } from '../parts/list.tsx';
 import { Rows, useList } from '../parts/list.tsx';
 import { useResource } from '../live/resource.ts';
 import { Command, Failure, Shown, Twin } from '../parts/notices.tsx';
+import { Value, plainText } from '../parts/text.tsx';
 import { agoOf } from '../parts/time.ts';
 import { word } from '../parts/word.ts';
 import type { ScreenProps } from './screen.ts';
@@ -21,6 +23,8 @@ const MOST_SHOWN = 500;
 const MOST_SOUGHT = 10_000;
 /** Larger files are left to the command line. */
 const MOST_BYTES = 64 * 2 ** 20;
+/** Larger texts are downloaded, and not read in the page. */
+const MOST_TEXT = 256 * 2 ** 10;
 const ADDRESS = 'GET /volume/{ws}/{volumeName}/file-url';
 
 interface Asked {
@@ -96,12 +100,17 @@ function Files({ workspaceId, home, volume, path, find }: FilesProps) {
   return (
     <>
       <h1>{shownText(volume)}</h1>
-      <nav class="links" aria-label="Folders">
-        <a href={`${home}/volumes`}>Volumes</a> <a href={at('')}>{shownText(volume)}</a>
-        {parts.map((part, depth) => (
-          <a key={depth} href={at(parts.slice(0, depth + 1).join('/'))}>
-            / {shownText(part)}
-          </a>
+      <nav class="crumbs" aria-label="Folders">
+        <a href={`${home}/volumes`}>Volumes</a>
+        {[volume, ...parts].map((part, depth) => (
+          <span key={depth}>
+            {' / '}
+            {depth === parts.length && find === '' ? (
+              <span aria-current="page">{shownText(part)}</span>
+            ) : (
+              <a href={at(parts.slice(0, depth).join('/'))}>{shownText(part)}</a>
+            )}
+          </span>
         ))}
       </nav>
       <form
@@ -112,12 +121,12 @@ function Files({ workspaceId, home, volume, path, find }: FilesProps) {
         }}
       >
         <label>
-          A file with <input type="search" value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />
+          Name contains <input type="search" value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />
         </label>
         <button type="submit">Find</button>
       </form>
       {mayMove() ? <Upload {...{ workspaceId, volume, path }} again={list.again} /> : null}
-      {may(ADDRESS) && !mayMove() ? <Twin line={bringLine(volume, path)} /> : null}
+      {may(ADDRESS) && !mayMove() ? <Twin line={uploadLine(volume, path)} /> : null}
       <Shown of={list}>
         {({ data, isCut }) => (
           <>
@@ -126,7 +135,13 @@ function Files({ workspaceId, home, volume, path, find }: FilesProps) {
             ) : (
               <ul class="rows">
                 {data.map((entry) => (
-                  <Entry key={entry.path} entry={entry} at={at} {...{ workspaceId, volume, path }} />
+                  <Entry
+                    key={`${entry.path} ${entry.modified_at}`}
+                    entry={entry}
+                    at={at}
+                    again={list.again}
+                    {...{ workspaceId, volume, path }}
+                  />
                 ))}
               </ul>
             )}
@@ -145,28 +160,48 @@ const below = (path: string, name: string): string => (path === '' ? name : `${p
 function Entry({
   entry,
   at,
+  again,
   workspaceId,
   volume,
   path,
-}: Place & { readonly entry: VolumeEntry; readonly at: (folder: string) => string }) {
+}: Place & {
+  readonly entry: VolumeEntry;
+  readonly at: (folder: string) => string;
+  readonly again: () => void;
+}) {
   const whole = below(path, entry.path);
   const name = shownText(entry.path);
+  const isFile = entry.kind === 'file' && entry.addressable;
+  const isMoved = isFile && entry.size <= MOST_BYTES && mayMove();
+  const isByCommand = isFile && (entry.size > MOST_BYTES || apiUrl() !== undefined);
   return (
     <li>
       {entry.kind === 'folder' && entry.addressable ? <a href={at(whole)}>{name}/</a> : <span>{name}</span>}{' '}
       <span class="faint">
         {entry.kind === 'file' ? bytesOf(entry.size) : entry.kind} · {agoOf(entry.modified_at)}
       </span>{' '}
-      {entry.kind !== 'file' || !entry.addressable ? null : entry.size > MOST_BYTES || apiUrl() !== undefined ? (
-        <Command line={`longshore volume cp ${word(`${volume}:${whole}`)} .`} />
-      ) : mayMove() ? (
-        <Save {...{ workspaceId, volume }} path={whole} />
+      {isByCommand ? <Command line={`longshore volume cp ${word(`${volume}:${whole}`)} .`} /> : null}
+      {!isMoved ? null : <Download {...{ workspaceId, volume }} path={whole} size={entry.size} />}{' '}
+      {isFile && may('DELETE /volume/{ws}/{volumeName}/files') ? (
+        <Action
+          label="Delete"
+          question={`Delete ${name}?`}
+          sure="Delete it"
+          call={{ method: 'DELETE', path: `${filesOf({ workspaceId, volume })}${queryOf({ path: whole })}` }}
+          line={`longshore volume rm ${word(`${volume}:${whole}`)}`}
+          said={() => <p>{name} is deleted.</p>}
+          onDone={again}
+        >
+          <p>It is gone for every container that mounts the volume. It cannot be brought back.</p>
+        </Action>
       ) : null}
     </li>
   );
 }
 
-const bringLine = (volume: string, path: string): string => `longshore volume cp FILE ${word(`${volume}:${path}`)}`;
+const filesOf = ({ workspaceId, volume }: Pick<Place, 'workspaceId' | 'volume'>): string =>
+  `/volume/${workspaceId}/${encodeURIComponent(volume)}/files`;
+const uploadLine = (volume: string, path: string): string => `longshore volume cp FILE ${word(`${volume}:${path}`)}`;
 
 /** Whether files pass through this page. One at an address of the console's own reaches no file: a command does. */
 const mayMove = (): boolean => may(ADDRESS) && apiUrl() === undefined;
@@ -187,54 +222,96 @@ async function sendTo(url: string, init: RequestInit): Promise<Response> {
   throw new ApiError(answer.status, (await answer.json().catch(() => ({}))) as object);
 }
 
-/** Saves a file. Its bytes are kept as a file, and never opened by the page. */
-function Save(place: Place) {
-  const [state, setState] = useState<'' | 'Saving …'>('');
+type Moving = '' | 'Downloading …' | 'Reading …';
+
+/** Downloads a file, whose bytes the page never opens; a small text is also shown here, as text alone. */
+function Download({ size, ...place }: Place & { readonly size: number }) {
+  const [state, setState] = useState<Moving>('');
+  const [text, setText] = useState<string>();
   const [failure, setFailure] = useState<ApiError>();
-  const save = async (): Promise<void> => {
-    setState('Saving …');
+  const move = async (now: Moving, use: (bytes: ArrayBuffer) => void): Promise<void> => {
+    setState(now);
     setFailure(undefined);
     try {
       const answer = await sendTo(await addressOf(place, 'GET'), {});
-      const url = URL.createObjectURL(new Blob([await answer.arrayBuffer()], { type: 'application/octet-stream' }));
-      const link = document.createElement('a');
-      link.href = url;
-      link.download = place.path.split('/').at(-1) ?? 'file';
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(url), 10_000);
+      use(await answer.arrayBuffer());
     } catch (error) {
       setFailure(apiErrorOf(error));
     } finally {
       setState('');
     }
   };
+  const keep = (bytes: ArrayBuffer): void => {
+    const url = URL.createObjectURL(new Blob([bytes], { type: 'application/octet-stream' }));
+    const link = document.createElement('a');
+    link.href = url;
+    link.download = place.path.split('/').at(-1) ?? 'file';
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(url), 10_000);
+  };
+  const show = (bytes: ArrayBuffer): void => setText(plainText(bytes) ?? 'This file is no text: download it.');
   return (
     <>
-      <button type="button" disabled={state !== ''} onClick={() => void save()} aria-label={`Save ${place.path}`}>
-        {state === '' ? 'Save' : state}
+      {size > MOST_TEXT ? null : (
+        <button
+          type="button"
+          disabled={state !== ''}
+          aria-expanded={text !== undefined}
+          aria-label={`${text === undefined ? 'View' : 'Hide'} ${place.path}`}
+          onClick={() => (text === undefined ? void move('Reading …', show) : setText(undefined))}
+        >
+          {state === 'Reading …' ? state : text === undefined ? 'View' : 'Hide'}
+        </button>
+      )}{' '}
+      <button
+        type="button"
+        disabled={state !== ''}
+        onClick={() => void move('Downloading …', keep)}
+        aria-label={`Download ${place.path}`}
+      >
+        {state === 'Downloading …' ? state : 'Download'}
       </button>
+      {text === undefined ? null : <Value label={`Text of ${place.path}`} text={text === '' ? 'It is empty.' : text} />}
       {failure === undefined ? null : <Failure failure={failure} />}
     </>
   );
 }
 
-/** Brings a small file into the folder. */
+/** The entry that is at a path; undefined: none. @throws ApiError */
+async function entryAt(place: Place): Promise<Pick<VolumeEntry, 'kind' | 'size' | 'modified_at'> | undefined> {
+  try {
+    const found = await rest<Pick<VolumeEntry, 'kind'> & Page<VolumeEntry>>(
+      `${filesOf(place)}${queryOf({ path: place.path, limit: 1 })}`,
+    );
+    return found.kind === 'folder' ? { kind: 'folder', size: 0, modified_at: '' } : found.data[0];
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) return undefined;
+    throw error;
+  }
+}
+
+/** Uploads a small file into the folder. A file of its name that is there is replaced only after a question. */
 function Upload({ again, ...place }: Place & { readonly again: () => void }) {
   const [text, setText] = useState('');
   const [failure, setFailure] = useState<ApiError>();
   const input = useRef<HTMLInputElement>(null);
-  const bring = async (file: File): Promise<void> => {
+  const upload = async (file: File): Promise<void> => {
     setFailure(undefined);
     if (file.size > MOST_BYTES)
-      return setText(`${file.name} has more than ${bytesOf(MOST_BYTES)}: bring it by the command.`);
-    setText(`Bringing ${file.name} …`);
+      return setText(`${file.name} has more than ${bytesOf(MOST_BYTES)}: upload it by the command.`);
+    const to = { ...place, path: below(place.path, file.name) };
+    const put = async (): Promise<Response> => sendTo(await addressOf(to, 'PUT'), { method: 'PUT', body: file });
     try {
-      await sendTo(await addressOf({ ...place, path: below(place.path, file.name) }, 'PUT'), {
-        method: 'PUT',
-        body: file,
-      });
-      setText(`${file.name} is there.`);
-      again();
+      setText(`Looking for ${file.name} …`);
+      const there = await entryAt(to);
+      if (there === undefined) {
+        setText(`Uploading ${file.name} …`);
+        await put();
+        setText(`${file.name} is there.`);
+        return again();
+      }
+      setText(there.kind === 'folder' ? `A folder has the name ${file.name}: nothing was uploaded.` : '');
+      if (there.kind !== 'folder') ask(<Replace {...{ to, file, there, put, again }} />);
     } catch (error) {
       setText('');
       setFailure(apiErrorOf(error));
@@ -244,7 +321,7 @@ function Upload({ again, ...place }: Place & { readonly again: () => void }) {
   };
   return (
     <details>
-      <summary>Bring a file</summary>
+      <summary>Upload a file</summary>
       <p>
         <label>
           A file of at most {bytesOf(MOST_BYTES)}{' '}
@@ -253,14 +330,51 @@ function Upload({ again, ...place }: Place & { readonly again: () => void }) {
             type="file"
             onChange={(event) => {
               const file = event.currentTarget.files?.[0];
-              if (file !== undefined) void bring(file);
+              if (file !== undefined) void upload(file);
             }}
           />
         </label>
       </p>
       <p role="status">{shownText(text)}</p>
       {failure === undefined ? null : <Failure failure={failure} />}
-      <Command line={bringLine(place.volume, place.path)} />
+      <Command line={uploadLine(place.volume, place.path)} />
     </details>
+  );
+}
+
+function Replace({
+  to,
+  file,
+  there,
+  put,
+  again,
+}: {
+  readonly to: Place;
+  readonly file: File;
+  readonly there: Pick<VolumeEntry, 'size' | 'modified_at'>;
+  readonly put: () => Promise<Response>;
+  readonly again: () => void;
+}) {
+  const name = shownText(file.name);
+  const query = queryOf({ path: to.path, method: 'PUT' });
+  return (
+    <Question
+      question={`Replace ${name}?`}
+      sure="Replace it"
+      call={{ method: 'GET', path: `/volume/${to.workspaceId}/${encodeURIComponent(to.volume)}/file-url${query}` }}
+      act={async (tell) => {
+        tell(`Uploading ${name} …`);
+        await put();
+      }}
+      line={`longshore volume cp ${word(file.name)} ${word(`${to.volume}:${to.path}`)}`}
+      remark="The request gives an address: PUT the file there."
+      said={() => <p>{name} is replaced.</p>}
+      onDone={again}
+    >
+      <p>
+        The one that is there has {bytesOf(there.size)} and was changed {agoOf(there.modified_at)}. The new one has{' '}
+        {bytesOf(file.size)}. What is replaced cannot be brought back.
+      </p>
+    </Question>
   );
 }

@@ -285,15 +285,54 @@ test('job 13: change a secret, and find a file in a volume, in 3 clicks each', a
   const file = clicker();
   await file.click(page.getByRole('link', { name: 'Volumes' }));
   await file.click(page.getByRole('link', { name: 'models' }));
-  await page.getByLabel('A file with').fill('weights');
+  await page.getByLabel('Name contains').fill('weights');
   await file.click(button(page, 'Find'));
   await sees(page.getByText('runs/7/weights.bin'));
   expect(file.count()).toBe(3);
   const [saved] = await Promise.all([
     page.waitForEvent('download'),
-    button(page, 'Save runs/7/weights.bin').click({ timeout: SEEN_MS }),
+    button(page, 'Download runs/7/weights.bin').click({ timeout: SEEN_MS }),
   ]);
   expect(saved.suggestedFilename()).toBe('weights.bin');
+});
+
+test('a file of a volume is replaced only after a question, read as text, and deleted', async ({
+  platform,
+  world: _world,
+  page,
+  faults: _faults,
+}) => {
+  const volumes = `/api/v1/volume/${platform.workspaceId}`;
+  await platform.call(volumes, { body: { name: 'papers' } });
+  const text = async (): Promise<string> => {
+    const address = await platform.call(`${volumes}/papers/file-url?path=a.txt`);
+    return (await platform.call(jsonOf<{ readonly url: string }>(address).url, { token: '' })).text;
+  };
+  await signIn(platform, page);
+  await page.goto(`${page.url()}/volumes?volume=papers`);
+  await page.getByText('Upload a file').click();
+  const upload = (said: string): Promise<void> =>
+    page
+      .getByLabel(/^A file of at most/)
+      .setInputFiles({ name: 'a.txt', mimeType: 'text/plain', buffer: Buffer.from(said) });
+  await upload('<b>one</b>');
+  await sees(page.getByText('a.txt is there.'));
+  await upload('two');
+  const dialog = page.getByRole('dialog');
+  await sees(dialog.getByText(/The one that is there has 10 B and was changed .* ago/));
+  expect(await axe(page)).toEqual([]);
+  await page.keyboard.press('Escape');
+  expect(await text()).toBe('<b>one</b>');
+  await button(page, 'View a.txt').click();
+  expect(await page.getByLabel('Text of a.txt').innerText()).toBe('<b>one</b>');
+  await upload('two');
+  await button(dialog, 'Replace it').click();
+  await sees(page.getByText('a.txt is replaced.'));
+  expect(await text()).toBe('two');
+  await button(dialog, 'Close').click();
+  await button(page.locator('.rows > li'), 'Delete …').click();
+  await button(dialog, 'Delete it').click();
+  await sees(page.getByText('This folder is empty.'));
 });
 
 test('a token is made and shown once, switched off and deleted; other browsers are signed out', async ({
