@@ -150,14 +150,14 @@ function DoneText({ of: { count, refused }, what }: { readonly of: Done; readonl
   );
 }
 
-/** Leads to the tasks that failed like this one. */
+/** Leads to the tasks that failed with the same reason: their errors may differ. */
 export function FailedAlike({ task, home }: { readonly task: RestTask; readonly home: string }) {
   if (task.failure_reason === '' || !may('GET /task-summary/{ws}')) return null;
   const { name } = task.deployment;
   const query = queryOf({ name: name ?? undefined, show: 'failed', reason: task.failure_reason });
   return (
-    <p class="links">
-      <a href={`${home}/tasks${query}`}>All that failed alike</a>
-    </p>
+    <a href={`${home}/tasks${query}`}>
+      All that failed with <code>{shownText(task.failure_reason)}</code>
+    </a>
   );
 }

@@ -3,7 +3,7 @@ import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 import type { LogPage, LogRecord } from '#shared/api/rest/logs.ts';
-import type { RestTask, TaskInput } from '#shared/api/rest/tasks.ts';
+import type { RestTask, TaskInput, TaskSummary } from '#shared/api/rest/tasks.ts';
 import type { Static } from 'typebox';
 import { apiErrorOf, queryOf, rest } from '../api/client.ts';
 import type { ApiError } from '../api/client.ts';
@@ -12,7 +12,9 @@ import { may } from '../api/session.ts';
 import { useLive } from '../live/live.ts';
 import { useLiveLines } from '../live/logs.ts';
 import { useResource } from '../live/resource.ts';
+import { Action } from '../parts/action.tsx';
 import { Failure, Shown, Twin } from '../parts/notices.tsx';
+import { errorLine, readResult } from '../parts/task-failure.ts';
 import { State } from '../parts/state.tsx';
 import { shownLine, shownText } from '../parts/hostile.ts';
 import { Value } from '../parts/text.tsx';
@@ -40,7 +42,7 @@ export function Task({ workspace, home, id }: ScreenProps & { readonly id: strin
 
 function Whole({ task, workspace, home, id }: ScreenProps & { readonly id: string; readonly task: RestTask }) {
   const isOver = task.ended_at !== null;
-  const error = task.attempts.findLast((attempt) => attempt.error !== '')?.error ?? '';
+  const error = errorLine(task.attempts, task.failure_reason, task.result);
   const isExplained = may('GET /explain/{ws}/{id}');
   const explained = useLive<Explained>(workspace.id, isExplained ? `explain:${encodeURIComponent(id)}` : '');
   const { name, version } = task.deployment;
@@ -61,7 +63,11 @@ function Whole({ task, workspace, home, id }: ScreenProps & { readonly id: strin
           <strong>{shownLine(error)}</strong>
         </p>
       )}
-      <FailedAlike task={task} home={home} />
+      <p class="actions">
+        <Again task={task} workspaceId={workspace.id} home={home} />
+        <FailedAlike task={task} home={home} />
+      </p>
+      <Runs task={task} workspaceId={workspace.id} home={home} />
       <dl class="numbers">
         <div>
           <dt>called</dt>
@@ -72,20 +78,21 @@ function Whole({ task, workspace, home, id }: ScreenProps & { readonly id: strin
           <dd>{between(task.created_at, task.started_at ?? task.ended_at)}</dd>
         </div>
         <div>
-          <dt>ran</dt>
-          <dd>{task.started_at === null ? 'not yet' : between(task.started_at, task.ended_at)}</dd>
+          <dt>{task.attempts.length > 1 ? 'last attempt ran' : 'ran'}</dt>
+          <dd>
+            {task.started_at !== null ? between(task.started_at, task.ended_at) : isOver ? 'not at all' : 'not yet'}
+          </dd>
         </div>
       </dl>
       {isExplained ? <Shown of={explained}>{(value) => <Explanation of={value} />}</Shown> : null}
       <Input task={task} workspaceId={workspace.id} />
       <Result task={task} workspaceId={workspace.id} />
-      <Attempts task={task} />
+      <Attempts task={task} home={home} />
       {!may('GET /logs/{ws}') ? null : isOver ? (
-        <Lines workspaceId={workspace.id} id={id} />
+        <Lines workspaceId={workspace.id} task={task} home={home} />
       ) : (
         <ComingLines workspaceId={workspace.id} id={id} />
       )}
-      <Again task={task} workspaceId={workspace.id} home={home} />
     </>
   );
 }
@@ -106,6 +113,17 @@ function Result({ task, workspaceId }: { readonly task: RestTask; readonly works
   const result = task.result_left_out === true ? own?.result : task.result;
   const isShown = result !== null && result !== undefined;
   if (!isShown && task.result_left_out !== true) return null;
+  const parts = readResult(result);
+  if (parts.error !== '' && task.failure_reason !== '')
+    return (
+      <section>
+        <h2>Error</h2>
+        <Value label="Error" text={parts.error} />
+        {parts.rest === undefined ? null : (
+          <Value label="More of the result" text={JSON.stringify(parts.rest, null, 2)} />
+        )}
+      </section>
+    );
   return (
     <section>
       <h2>Result</h2>
@@ -152,15 +170,17 @@ function Input({ task, workspaceId }: { readonly task: RestTask; readonly worksp
   );
 }
 
-function Attempts({ task: { attempts } }: { readonly task: RestTask }) {
-  if (attempts.length === 0) return <p>No container has begun it yet.</p>;
+function Attempts({ task, home }: { readonly task: RestTask; readonly home: string }) {
+  const { attempts } = task;
+  if (attempts.length === 0)
+    return <p>{task.ended_at === null ? 'No container has begun it yet.' : 'No container began it.'}</p>;
   return (
     <section>
       <h2>Attempts</h2>
       <ol>
         {attempts.map((one) => (
           <li key={one.attempt}>
-            {shownText(one.outcome)} in <code>{one.container_id}</code>
+            {shownText(one.outcome)} in <ContainerLog home={home} id={one.container_id} />
             {one.started_at === null
               ? ''
               : ` at ${clockOf(one.started_at)}, ran ${between(one.started_at, one.ended_at)}`}
@@ -172,13 +192,36 @@ function Attempts({ task: { attempts } }: { readonly task: RestTask }) {
   );
 }
 
+/** A container by its id, which leads to its lines. */
+function ContainerLog({ home, id }: { readonly home: string; readonly id: string }) {
+  const name = <code>{shownText(id)}</code>;
+  return may('GET /logs/{ws}/stream') ? <a href={`${home}/logs?container=${encodeURIComponent(id)}`}>{name}</a> : name;
+}
+
 /** Lines of a task that is over: the newest ones. */
-function Lines({ workspaceId, id }: { readonly workspaceId: string; readonly id: string }) {
+function Lines({
+  workspaceId,
+  task,
+  home,
+}: {
+  readonly workspaceId: string;
+  readonly task: RestTask;
+  readonly home: string;
+}) {
+  const { id } = task;
+  const begun = task.attempts.length > 0 || task.container_id === '';
   const path = `/logs/${workspaceId}${queryOf({ task_id: id, limit: MOST_LINES })}`;
   const page = useResource(path, (signal) => rest<Static<typeof LogPage>>(path, { signal }), 0);
   return (
     <LogSection id={id}>
-      <Shown of={page}>{({ logs }) => <LinesOrNone lines={logs} none="It printed nothing." />}</Shown>
+      {begun ? null : (
+        <p>
+          Lines of a start are those of its container: <ContainerLog home={home} id={task.container_id} />
+        </p>
+      )}
+      <Shown of={page}>
+        {({ logs }) => (logs.length === 0 && !begun ? null : <LinesOrNone lines={logs} none="It printed nothing." />)}
+      </Shown>
     </LogSection>
   );
 }
@@ -207,50 +250,64 @@ function LogSection({ id, children }: { readonly id: string; readonly children: 
   );
 }
 
-/** Runs the task again with its input, after a confirmation. */
-function Again({
-  task,
-  workspaceId,
-  home,
-}: {
+/** Runs the task again with its input, after a question. */
+function Again({ task, workspaceId, home }: Ran) {
+  const { route } = useLocation();
+  if (task.ended_at === null || task.input?.kept !== true || !may('POST /task/{ws}/{taskId}/rerun')) return null;
+  return (
+    <Action<{ readonly task_id: string }>
+      label="Run again"
+      question="Run it again?"
+      sure="Run it now"
+      call={{ method: 'POST', path: `/task/${workspaceId}/${task.id}/rerun`, body: {} }}
+      line={`longshore task rerun ${task.id}`}
+      said={() => <p>It runs again.</p>}
+      onDone={({ task_id: id }) => route(`${home}/tasks/${id}`)}
+    >
+      <p>It becomes a new task with the input of this one, on the version that gets calls now.</p>
+    </Action>
+  );
+}
+
+interface Ran {
   readonly task: RestTask;
   readonly workspaceId: string;
   readonly home: string;
-}) {
-  const { route } = useLocation();
-  const [isAsked, setAsked] = useState(false);
-  const [failure, setFailure] = useState<ApiError>();
-  if (task.ended_at === null || task.input?.kept !== true || !may('POST /task/{ws}/{taskId}/rerun')) return null;
-  const run = async (): Promise<void> => {
-    try {
-      const made = await rest<{ readonly task_id: string }>(`/task/${workspaceId}/${task.id}/rerun`, {
-        method: 'POST',
-        body: {},
-      });
-      route(`${home}/tasks/${made.task_id}`);
-    } catch (error) {
-      setFailure(apiErrorOf(error));
-    }
+}
+
+/** Tasks among which runs of the same input are looked for: the newest since it ended. */
+const MOST_SOUGHT = 100;
+
+/** The task that this one is a run of, and those that are runs of it. */
+function Runs({ task, workspaceId, home }: Ran) {
+  const mayList = task.ended_at !== null && may('GET /task-summary/{ws}');
+  const { name } = task.deployment;
+  const query = {
+    ...(name === null ? { stub_ids: task.stub_id } : { deployment_name: name }),
+    created_at_start: task.ended_at ?? undefined,
+    limit: MOST_SOUGHT,
   };
+  const later = useResource(
+    `runs of ${task.id} ${mayList}`,
+    async (signal) => {
+      if (!mayList) return [];
+      const path = `/task-summary/${workspaceId}${queryOf(query)}`;
+      const { data } = await rest<{ readonly data: readonly TaskSummary[] }>(path, { signal });
+      return data.filter(({ rerun_of: of }) => of === task.id).map(({ id }) => id);
+    },
+    0,
+  );
+  const link = (id: string) => (
+    <a key={id} href={`${home}/tasks/${id}`}>
+      <code>{id.slice(0, 8)}</code>
+    </a>
+  );
   return (
-    <section>
-      <h2>Run it again</h2>
-      {failure === undefined ? null : <Failure failure={failure} />}
-      {isAsked ? (
-        <p class="actions">
-          <button type="button" class="first" onClick={() => void run()}>
-            Run it now
-          </button>
-          <button type="button" onClick={() => setAsked(false)}>
-            Leave it
-          </button>
-        </p>
-      ) : (
-        <button type="button" onClick={() => setAsked(true)}>
-          Run again with this input …
-        </button>
+    <>
+      {task.rerun_of === '' ? null : <p>A run again of task {link(task.rerun_of)}.</p>}
+      {(later.value ?? []).length === 0 ? null : (
+        <p>It ran again as task {later.value?.map((id) => [link(id), ' '])}</p>
       )}
-      <Twin line={`longshore task rerun ${task.id}`} />
-    </section>
+    </>
   );
 }

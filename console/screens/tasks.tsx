@@ -128,15 +128,18 @@ export function TaskTable({
                   <a href={`${home}/tasks/${task.id}`}>
                     <code>{task.id.slice(0, 8)}</code>
                   </a>{' '}
-                  <State state={task.status} />{' '}
-                  <span>{shownText(task.deployment_name === '' ? task.stub_name : task.deployment_name)}</span>{' '}
+                  <State state={task.status} /> <TaskName task={task} home={home} />{' '}
                   <span class="faint">
                     {task.failure_reason === '' ? '' : `${shownText(task.failure_reason)} · `}
                     {agoOf(task.created_at)}
                     {task.waited_ms === null ? '' : ` · waited ${spanOf(task.waited_ms)}`}
                     {task.duration_ms === null ? '' : ` · ran ${spanOf(task.duration_ms)}`}
                   </span>
-                  {task.error === '' ? null : <div class="error">{shownLine(task.error)}</div>}
+                  {task.error === '' ? null : (
+                    <a class="error line" href={`${home}/tasks/${task.id}`}>
+                      {shownLine(task.error)}
+                    </a>
+                  )}
                 </li>
               ))}
             </ul>
@@ -149,5 +152,17 @@ export function TaskTable({
         );
       }}
     </Shown>
+  );
+}
+
+/** The name of a task's deployment, with the version that ran it. */
+function TaskName({ task, home }: { readonly task: TaskSummary; readonly home: string }) {
+  const { deployment_name: name, deployment_version: version } = task;
+  if (name === '') return <span>{shownText(task.stub_name)}</span>;
+  return (
+    <a href={`${home}/d/${encodeURIComponent(name)}`}>
+      {shownText(name)}
+      {version === null ? '' : ` v${version}`}
+    </a>
   );
 }

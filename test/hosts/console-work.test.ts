@@ -176,12 +176,14 @@ test('job 6: retry a failed task in 3 clicks, and all that failed alike in 4', a
   await one.click(page.getByRole('button', { name: /^Run again/ }));
   await one.click(button(page, 'Run it now'));
   expect(one.count()).toBe(3);
+  await sees(page.getByText(/^A run again of task/));
   await waitFor(async () => (await ended()) === 4, 'the task ran again', SEEN_MS);
   await page.goBack();
+  await sees(page.getByText(/^It ran again as task/));
   await page.goBack();
   const all = clicker();
   await all.click(row(page, 'raises').getByRole('link', { name: /Last failure/ }));
-  await all.click(page.getByRole('link', { name: 'All that failed alike' }));
+  await all.click(page.getByRole('link', { name: 'All that failed with' }));
   await all.click(button(page, 'Run all again …'));
   const dialog = page.getByRole('dialog');
   // Four tasks failed, and the one that was run again is left out.
