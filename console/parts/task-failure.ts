@@ -2,7 +2,7 @@
 
 /** A result in parts: the text of its error, and all else. */
 export interface ReadResult {
-  /** Its lines, such as a traceback; empty: there is none. */
+  /** Lines such as a traceback; empty: there is none. */
   readonly error: string;
   /** undefined: nothing else. */
   readonly rest: unknown;
