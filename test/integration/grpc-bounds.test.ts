@@ -2,8 +2,9 @@
 // of one workspace. Neighbours are served meanwhile.
 import { connect as connectHttp2 } from 'node:http2';
 import type { ClientHttp2Session, ClientHttp2Stream, IncomingHttpHeaders } from 'node:http2';
-import { connect } from 'node:net';
-import type { Socket } from 'node:net';
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { MOST_CALLS } from '#scheduler/api/grpc/binder.ts';
 import { MOST_CONNECTIONS_OF_WORKSPACE } from '#scheduler/api/grpc/server.ts';
@@ -14,6 +15,11 @@ import type { Platform } from './verbs-fixture.ts';
 
 const LIST = '/gateway.GatewayService/ListTasks';
 const RESOURCE_EXHAUSTED = '8';
+/** Types of HTTP/2 frames that answers consist of: DATA and HEADERS. */
+const OF_ANSWERS: ReadonlySet<number> = new Set([0, 1]);
+/** Where the type stands in a frame. */
+const TYPE_AT = 3;
+const CALLS = 20;
 /** Time for the effect of many connections or calls on a busy machine. */
 const EFFECT_MS = 40_000;
 
@@ -168,4 +174,31 @@ test('a workspace has a bounded number of connections, and others theirs', { tim
   other.close();
   first.destroy();
   await waitFor(async () => (await ask(session()))[0] === '0', 'a place is free again', EFFECT_MS);
+});
+
+test('an answer leaves in two packets: with its head, and its status', async () => {
+  let packets = 0;
+  const relay = createServer((socket) => {
+    const [host = '', port = ''] = platform.grpcAddress.split(':');
+    const server = connect(Number(port), host);
+    server.on('data', (bytes: Buffer) => {
+      if (OF_ANSWERS.has(bytes[TYPE_AT] ?? -1)) packets += 1;
+    });
+    for (const one of [socket, server]) {
+      sockets.push(one);
+      one.on('error', () => undefined);
+    }
+    socket.pipe(server).pipe(socket);
+  });
+  relay.listen(0, '127.0.0.1');
+  await once(relay, 'listening');
+  const client = new GrpcClient(`127.0.0.1:${(relay.address() as AddressInfo).port}`);
+  // A call that asks the database: its answer is not there when it begins.
+  const ask = () => client.call(LIST.slice(1), {}, { token: platform.own.token });
+  expect(await ask()).toMatchObject({ code: 0, answer: { ok: true } });
+  packets = 0;
+  for (let call = 0; call < CALLS; call += 1) await ask();
+  client.close();
+  relay.close();
+  expect(packets).toBe(2 * CALLS);
 });

@@ -20,10 +20,17 @@ export function callOriginReader(settings: {
   readonly newId: () => string;
 }): (facts: CallFacts) => Origin {
   const external = settings.externalUrl?.replace(/\/+$/, '') ?? null;
+  // Calls of a connection dial one name, and making a URL costs more than all else here.
+  let last = { listen: '', host: '', url: '' };
+  const baseUrlFor = (host: string): string => {
+    const listen = settings.listenUrl() ?? 'http://127.0.0.1:1994';
+    if (last.host !== host || last.listen !== listen) last = { listen, host, url: httpUrl(listen, host) };
+    return last.url;
+  };
   return ({ host, remoteAddress, headers }) => {
     const agent = [headers['x-beta9-caller'], headers['user-agent']].filter(Boolean).join(' ');
     return {
-      baseUrl: external ?? httpUrl(settings.listenUrl() ?? 'http://127.0.0.1:1994', host),
+      baseUrl: external ?? baseUrlFor(host),
       loopback: settings.trustsLoopback && isLoopbackHost(remoteAddress) && !isProxied({ headers }),
       bearer: tokenOf(headers['authorization']),
       from: { remoteAddress, userAgent: bounded(agent), requestId: settings.newId() },

@@ -40,6 +40,7 @@ const PIECE_WITHIN_MS = 120_000;
 const CONNECTION_AGE_MS = 3_600_000;
 const AGE_GRACE_MS = 600_000;
 
+const ACKNOWLEDGED = 'x-beta9-request-ack';
 const MANY_CONNECTIONS = 'this workspace has too many connections to this scheduler: close some, or share one';
 
 const HEALTH = '/grpc.health.v1.Health/Check';
@@ -293,9 +294,8 @@ export class Wire {
   };
 
   #openedOf(rpc: Rpc, call: ServerInterceptingCallInterface, metadata: Metadata): Opened {
-    const headers = Object.fromEntries(
-      Object.entries(metadata.getMap()).map(([name, value]) => [name, typeof value === 'string' ? value : '']),
-    );
+    // Only names that end with -bin have bytes, and nothing here reads those.
+    const headers = metadata.getMap() as Readonly<Record<string, string>>;
     const { remoteAddress = '' } = call.getConnectionInfo();
     return {
       rpc,
@@ -303,21 +303,27 @@ export class Wire {
       headers,
       requestId: headers['x-beta9-request-id'] ?? '',
       // Headers of one name come as one, with commas between the values.
-      acknowledged: metadata.get('x-beta9-request-ack').flatMap((ids) => String(ids).split(/, ?/)),
+      acknowledged:
+        headers[ACKNOWLEDGED] === undefined
+          ? []
+          : metadata.get(ACKNOWLEDGED).flatMap((ids) => String(ids).split(/, ?/)),
     };
   }
 
   readonly #unary = (call: Unary, done: sendUnaryData<Buffer>): void => void this.#answer(call, done);
 
   async #answer(call: Unary, done: sendUnaryData<Buffer>): Promise<void> {
-    const opened = this.#take(call);
+    const opened = this.#openedBy(call);
     const deadlineMs = Number(call.getDeadline()) - this.#parts.clock.nowMs();
     let bytes: Buffer;
     try {
       bytes = await this.#binder.answer(opened, call.request, deadlineMs);
     } catch (error) {
+      this.#begin(call, opened);
       return done(this.#failed(opened, error));
     }
+    // Sent with the answer, and not before it: a packet costs more than all that is in it.
+    this.#begin(call, opened);
     done(null, bytes);
   }
 
@@ -359,13 +365,24 @@ export class Wire {
     });
   }
 
-  /** The call as its admission left it; its answer names the request. */
-  #take(call: Duplexed | Streamed | Unary): AdmittedCall {
+  /** The call as its admission left it. */
+  #openedBy(call: Duplexed | Streamed | Unary): AdmittedCall {
     const opened = this.#opened.get(call.metadata);
     if (opened === undefined) throw new Error('a call was not admitted');
+    return opened;
+  }
+
+  /** Begins the answer, which names the request. */
+  #begin(call: Duplexed | Streamed | Unary, { origin: { from } }: AdmittedCall): void {
     const metadata = new Metadata();
-    metadata.set('x-request-id', opened.origin.from.requestId);
+    metadata.set('x-request-id', from.requestId);
     call.sendMetadata(metadata);
+  }
+
+  /** The call as its admission left it, with its answer begun. */
+  #take(call: Duplexed | Streamed | Unary): AdmittedCall {
+    const opened = this.#openedBy(call);
+    this.#begin(call, opened);
     return opened;
   }
 
