@@ -1,7 +1,6 @@
 // A scheduler with the data of the console's benchmark. Deployments, containers and machines are made as always; tasks,
 // sums, events and lines are rows as weeks of work leave them.
 import { Agent, request } from 'node:http';
-import { gunzipSync } from 'node:zlib';
 import { createLog } from '#shared/log.ts';
 import { openDb } from '#scheduler/stores/store/db.ts';
 import { ControlPlane, until } from '../control-plane.ts';
@@ -30,14 +29,12 @@ export interface ConsolePlane {
   };
   /** Deployments without containers, for calls. */
   readonly idle: readonly IdleApp[];
-  /** Reads with the administrator's token, as a browser does. @throws Error naming the path unless it is a 200 */
+  /** Reads with the administrator's token. @throws Error naming the path unless it is a 200 */
   readonly read: (path: string) => Promise<Answer>;
 }
 
 export interface Answer {
   readonly ms: number;
-  /** Bytes as they came, compressed where the scheduler does. */
-  readonly bytes: number;
   readonly body: Buffer;
 }
 
@@ -114,7 +111,7 @@ function reader(
 ): (path: string) => Promise<Answer> {
   const agent = new Agent({ keepAlive: true, maxSockets: 6 });
   later(async () => agent.destroy());
-  const headers = { authorization: `Bearer ${token}`, 'accept-encoding': 'gzip' };
+  const headers = { authorization: `Bearer ${token}` };
   return (path) =>
     new Promise((resolve, reject) => {
       const beganMs = performance.now();
@@ -124,9 +121,8 @@ function reader(
         answer.on('error', reject);
         answer.on('end', () => {
           const ms = performance.now() - beganMs;
-          const raw = Buffer.concat(chunks);
-          const body = answer.headers['content-encoding'] === 'gzip' ? gunzipSync(raw) : raw;
-          if (answer.statusCode === 200) resolve({ ms, bytes: raw.length, body });
+          const body = Buffer.concat(chunks);
+          if (answer.statusCode === 200) resolve({ ms, body });
           else
             reject(new Error(`${path} answered ${String(answer.statusCode)}: ${body.toString('utf8').slice(0, 300)}`));
         });

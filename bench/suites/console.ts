@@ -3,6 +3,7 @@
 // of first lists. Both stores take turns. The data is in `console-data.ts`, the requests are in `console-views.ts`.
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
 import { sleep } from '#shared/backoff.ts';
 import { load } from '../load.ts';
 import { measureOf } from '../measure.ts';
@@ -41,6 +42,8 @@ const IDLE_TABS = 50;
 const BUSY_TABS = 200;
 const CONNECTIONS = 64;
 const KIB = 1024;
+/** The level of `scheduler/api/http/console/compressed.ts`. */
+const GZIP_LEVEL = 4;
 /** Time between two reads of the reader that is held up. */
 const PROBE_MS = 1;
 
@@ -250,12 +253,12 @@ async function holdUp(
   return { hold: median(longest) };
 }
 
-/** Bytes of each view's first answers, as they come over the wire. */
+/** Bytes of each view's first answers, by gzip as the passage of the console has them. */
 async function firstBytes(side: ConsolePlane): Promise<ReadonlyMap<string, number>> {
   const bytes = new Map<string, number>();
   for (const { name, paths } of viewsOf(side)) {
     let sum = 0;
-    for (const path of paths) sum += (await side.read(path)).bytes;
+    for (const path of paths) sum += gzipSync((await side.read(path)).body, { level: GZIP_LEVEL }).length;
     bytes.set(name, sum);
   }
   return bytes;

@@ -1,7 +1,12 @@
 // Sessions of the web console on a real scheduler: who gets in by what, which half of a session is worth what, and what
 // ends one. Pages and clicks are in test/e2e/console.test.ts.
+import { once } from 'node:events';
+import { request } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import { gunzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { MOST_OF_TOKEN } from '#scheduler/workspaces/identity/console-sessions.ts';
 import { runCommand } from '../helpers/command-line.ts';
@@ -19,6 +24,14 @@ afterAll(() => platform.stop());
 interface Session {
   readonly cookie: string;
   readonly key: string;
+}
+
+/** The bytes of an answer as they came. */
+async function rawGet(address: string, path: string, headers: Readonly<Record<string, string>>) {
+  const asked = request(`http://${address}${path}`, { headers }).end();
+  const [answer] = (await once(asked, 'response')) as [IncomingMessage];
+  expect([path, answer.statusCode]).toEqual([path, 200]);
+  return { headers: answer.headers, body: await buffer(answer) };
 }
 
 const WITHOUT_TOKEN = { token: '' };
@@ -224,6 +237,28 @@ test('only routes that say so are served through the passage', async () => {
   for (const path of ['/console/api', '/console/api/v1', '/console/api/v2/session'])
     expect([path, (await platform.call(`GET ${path}`, undefined, { ...WITHOUT_TOKEN, headers: sent(admin) })).status]) //
       .toEqual([path, 404]);
+});
+
+test('long answers of the passage are compressed for who takes that, and none elsewhere', async () => {
+  const session = await entered(platform.admin.token);
+  const ask = async (path: string, headers: Readonly<Record<string, string>>) => {
+    // No client that decompresses by itself.
+    const { headers: said, body } = await rawGet(platform.address, path, headers);
+    return { encoding: said['content-encoding'], vary: said['vary'], type: said['content-type'], body };
+  };
+  // The rights of an administrator are some ten thousand characters.
+  const path = '/api/v1/session';
+  const through = sent(session);
+  const plain = await ask(`/console${path}`, through);
+  const small = await ask(`/console${path}`, { ...through, 'accept-encoding': 'br, gzip;q=0.8' });
+  expect([plain.encoding, small.encoding, small.vary]).toEqual([undefined, 'gzip', 'accept-encoding']);
+  expect([small.type, gunzipSync(small.body).toString()]).toEqual([plain.type, plain.body.toString()]);
+  expect(small.body.length).toBeLessThan(plain.body.length / 2);
+  expect((await ask(`/console${path}`, { ...through, 'accept-encoding': 'gzip;q=0' })).encoding).toBeUndefined();
+  const short = await ask('/console/api/v1/alerts', { ...through, 'accept-encoding': 'gzip' });
+  expect([short.encoding, JSON.parse(short.body.toString())]).toMatchObject([undefined, { data: expect.any(Array) }]);
+  const elsewhere = { authorization: `Bearer ${platform.admin.token}`, 'accept-encoding': 'gzip' };
+  expect((await ask(path, elsewhere)).encoding).toBeUndefined();
 });
 
 test('a change is recorded as one of the token, by way of the console', async () => {

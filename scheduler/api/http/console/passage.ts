@@ -10,6 +10,7 @@ import type { Rates } from '../../../workspaces/identity/rates.ts';
 import type { Senders } from '../auth.ts';
 import { CONSOLE_BASE } from './address.ts';
 import type { ConsolePlace } from './address.ts';
+import { compressed } from './compressed.ts';
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -45,7 +46,7 @@ export function routeThrough(request: IncomingMessage, url: string): string {
 /** Whether a request came through the passage. */
 export const isThrough = ({ raw }: Pick<FastifyRequest, 'raw'>): boolean => passed.has(raw);
 
-/** Refuses what may not pass. Call before the surfaces are registered. */
+/** Refuses what may not pass, and compresses what does. Call before the surfaces are registered. */
 export function guardPassage(app: FastifyInstance, place: ConsolePlace): void {
   app.addHook('onRequest', (request, reply, done) => {
     if (!isThrough(request)) return done();
@@ -58,6 +59,10 @@ export function guardPassage(app: FastifyInstance, place: ConsolePlace): void {
     }
     const { passage = false } = request.routeOptions.config;
     done(passage ? undefined : new AppError('not_found', 'Not Found'));
+  });
+  app.addHook('onSend', (request, reply, payload, done) => {
+    if (isThrough(request)) compressed(request, reply, payload, done);
+    else done(null, payload);
   });
 }
 
