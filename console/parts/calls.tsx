@@ -33,7 +33,12 @@ export const countText = (count: number): string =>
 export const errorText = (errors: number, calls: number): string =>
   errors === 0 ? 'no errors' : `${((100 * errors) / calls).toFixed(errors * 100 < calls ? 1 : 0)} % errors`;
 
-const span = (ms: number | null): string => (ms === null ? '–' : spanOf(ms));
+/** Fewer calls have no part of 95 % or 99 % that is worth a number. */
+export const FEW = 20;
+const MANY = 100;
+
+/** @param isTold - whether there are enough calls. Spans are known to a factor of two. */
+const span = (ms: number | null, isTold = true): string => (ms === null || !isTold ? '–' : spanOf(ms));
 
 /** Calls of some versions within the last hour: numbers, errors, waits and runs. */
 export function CallStatistics({
@@ -61,8 +66,8 @@ export function CallStatistics({
               <table>
                 <thead>
                   <tr>
-                    <th scope="col">spans</th>
-                    <th scope="col">half within</th>
+                    <th scope="col">they</th>
+                    <th scope="col">half within about</th>
                     <th scope="col">95 % within</th>
                     <th scope="col">99 % within</th>
                   </tr>
@@ -71,14 +76,14 @@ export function CallStatistics({
                   <tr>
                     <th scope="row">waited</th>
                     <td>{span(total.wait_ms.p50)}</td>
-                    <td>{span(total.wait_ms.p95)}</td>
-                    <td>{span(total.wait_ms.p99)}</td>
+                    <td>{span(total.wait_ms.p95, total.calls >= FEW)}</td>
+                    <td>{span(total.wait_ms.p99, total.calls >= MANY)}</td>
                   </tr>
                   <tr>
                     <th scope="row">ran</th>
                     <td>{span(total.run_ms.p50)}</td>
-                    <td>{span(total.run_ms.p95)}</td>
-                    <td>{span(total.run_ms.p99)}</td>
+                    <td>{span(total.run_ms.p95, total.calls >= FEW)}</td>
+                    <td>{span(total.run_ms.p99, total.calls >= MANY)}</td>
                   </tr>
                 </tbody>
               </table>

@@ -1,6 +1,7 @@
 // Texts of others on the screen: values and sentences, as text nodes only.
 import { useState } from 'preact/hooks';
 import { MOST_OF_VALUE, shownText } from './hostile.ts';
+import { MOMENT, momentOf } from './time.ts';
 
 /** Bytes as the text that they are; undefined: they are none. */
 export function plainText(bytes: ArrayBuffer): string | undefined {
@@ -30,13 +31,29 @@ export function Value({ text, label }: { readonly text: string; readonly label: 
   );
 }
 
-/** A sentence of the scheduler: commands in it stand between backticks. */
+/** A sentence of the scheduler: commands in it stand between backticks, moments are told by the clock of this machine. */
 export function Sentence({ text }: { readonly text: string }) {
   return (
     <>
       {shownText(text)
         .split('`')
-        .map((part, at) => (at % 2 === 1 ? <code key={at}>{part}</code> : part))}
+        .map((part, at) => (at % 2 === 1 ? <code key={at}>{part}</code> : <Moments key={at} text={part} />))}
+    </>
+  );
+}
+
+function Moments({ text }: { readonly text: string }) {
+  return (
+    <>
+      {text.split(MOMENT).map((part, at) =>
+        at % 2 === 1 ? (
+          <time key={at} dateTime={part} title={part}>
+            {momentOf(part)}
+          </time>
+        ) : (
+          part
+        ),
+      )}
     </>
   );
 }

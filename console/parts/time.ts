@@ -26,3 +26,13 @@ export const clockOf = (time: string): string =>
     minute: '2-digit',
     second: '2-digit',
   });
+
+/** Moments in a text, for `split`. */
+export const MOMENT = /(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)/;
+
+/** A moment by the clock of this machine, with its day unless that is today. */
+export function momentOf(time: string, nowMs = Date.now()): string {
+  const at = new Date(time);
+  const isToday = at.toDateString() === new Date(nowMs).toDateString();
+  return isToday ? clockOf(time) : `${at.toLocaleDateString()} ${clockOf(time)}`;
+}

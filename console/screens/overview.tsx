@@ -5,7 +5,7 @@ import type { HealthList, HealthRow } from '#shared/api/rest/deployment-health.t
 import { may } from '../api/session.ts';
 import { useLive } from '../live/live.ts';
 import { readyOf } from '../parts/counted.ts';
-import { Bars, countText, errorText } from '../parts/calls.tsx';
+import { Bars, FEW, countText, errorText } from '../parts/calls.tsx';
 import { Command, Shown, Twin } from '../parts/notices.tsx';
 import { State } from '../parts/state.tsx';
 import { shownText } from '../parts/hostile.ts';
@@ -57,6 +57,9 @@ export function Overview({ workspace, home }: ScreenProps) {
   );
 }
 
+const readyText = (ready: number, wanted: number): string =>
+  ready === 0 && wanted === 0 ? 'no container wanted' : `${readyOf(ready, wanted)} ready`;
+
 function Rows({
   title,
   rows,
@@ -89,15 +92,14 @@ function DeploymentRow({ row, home }: { readonly row: HealthRow; readonly home: 
         </a>{' '}
         <State state={row.state} />{' '}
         <span class="faint">
-          v{row.version} · {row.stub_type.split('/')[0]}
-          {row.since === null ? '' : ` · for ${between(row.since, null)}`}
-          {row.ready === null || row.wanted === null ? '' : ` · ${readyOf(row.ready, row.wanted)} ready`}
+          {row.since === null ? '' : `for ${between(row.since, null)} · `}v{row.version} · {row.stub_type.split('/')[0]}
+          {row.ready === null || row.wanted === null ? '' : ` · ${readyText(row.ready, row.wanted)}`}
           {row.hour.calls === 0
             ? ''
             : ` · ${countText(row.hour.calls)} ${row.hour.calls === 1 ? 'call' : 'calls'} in the hour, ${errorText(row.hour.errors, row.hour.calls)}`}
           {row.hour.p50_ms === null || row.hour.p95_ms === null
             ? ''
-            : ` · ${spanOf(row.hour.p50_ms)} / ${spanOf(row.hour.p95_ms)}`}
+            : ` · half run within about ${spanOf(row.hour.p50_ms)}${row.hour.calls < FEW ? '' : `, 95 % within ${spanOf(row.hour.p95_ms)}`}`}
           {newer?.rollout === 'waiting' ? ` · v${newer.version} starts` : ''}
         </span>{' '}
         {row.hour.calls === 0 ? null : <Bars values={row.hour.bars} label="calls by five minutes" />}

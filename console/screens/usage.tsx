@@ -26,6 +26,7 @@ const GROUPS = {
   model: 'model',
 };
 type Group = keyof typeof GROUPS;
+const GROUP_WORDS: Readonly<Partial<Record<Group, string>>> = { gpu: 'GPU model', model: 'model of /v1' };
 const SPANS = { '24h': 1, '7d': 7, '30d': 30, '400d': 400 } as const;
 type Span = keyof typeof SPANS;
 
@@ -54,9 +55,10 @@ export function Usage({ workspace, home }: ScreenProps) {
     <>
       <h1>Usage</h1>
       <p class="filters" role="group" aria-label="By">
+        by
         {(Object.keys(GROUPS) as Group[]).map((one) => (
           <button key={one} type="button" aria-pressed={one === group} onClick={() => route(at({ by: one }))}>
-            {one === 'gpu' ? 'GPU model' : one}
+            {GROUP_WORDS[one] ?? one}
           </button>
         ))}
         <label>
@@ -72,7 +74,8 @@ export function Usage({ workspace, home }: ScreenProps) {
       </p>
       <Shown of={usage}>{(value) => <Table of={value} group={group} apps={value.apps} />}</Shown>
       <p class="faint">
-        An hour of a container that runs is counted once it is over. GPU models are as apps asked for them.
+        An hour of a container that runs is counted once it is over. GPU models are as apps asked for them. Containers
+        have hours and no price; only requests to models have one.
       </p>
       <Twin line={`longshore usage --by ${GROUPS[group]}`} />
     </>
@@ -87,13 +90,16 @@ async function appNames(workspaceId: string, signal: AbortSignal): Promise<Reado
 
 const hours = (seconds: number): string => (seconds / 3600).toFixed(2);
 
+/** A row without a name: requests to models are counted by model, and not by who serves it. */
+const restOf = (row: Row, what: string): string => (row.requests > 0 ? '(requests to models)' : `(no ${what})`);
+
 function nameOf(row: Row, group: Group, apps: ReadonlyMap<string, string>): string {
   switch (group) {
     case 'deployment':
-      return row.deployment === undefined || row.deployment === '' ? '(no deployment)' : row.deployment;
+      return row.deployment === undefined || row.deployment === '' ? restOf(row, 'deployment') : row.deployment;
     case 'app': {
       const id = row.app_id ?? '';
-      return apps.get(id) ?? (id === '' ? '(no app)' : id.slice(0, 8));
+      return apps.get(id) ?? (id === '' ? restOf(row, 'app') : id.slice(0, 8));
     }
     case 'gpu':
       return row.gpu_model === undefined || row.gpu_model === '' ? '(no GPU)' : row.gpu_model;
@@ -129,7 +135,7 @@ function Table({
       <table>
         <thead>
           <tr>
-            <th scope="col">{group === 'gpu' ? 'GPU model' : group}</th>
+            <th scope="col">{GROUP_WORDS[group] ?? group}</th>
             {hasModel ? <th scope="col">GPU</th> : null}
             <th scope="col" class="number">
               GPU hours
@@ -143,7 +149,7 @@ function Table({
                   requests to models
                 </th>
                 <th scope="col" class="number">
-                  their cost
+                  cost of requests
                 </th>
               </>
             ) : null}

@@ -81,10 +81,17 @@ export async function writeConsole(into) {
   }
 }
 
-const lineOf = (sizes) =>
-  Object.entries(sizes)
-    .map(([name, bytes]) => `${basename(name)} ${(bytes / 1024).toFixed(1)} KB`)
-    .join(', ');
+/** The sizes of the scripts that the page begins with, and of all others together. */
+function lineOf(sizes) {
+  const kilobytes = (some) => `${(some.reduce((sum, [, bytes]) => sum + bytes, 0) / 1024).toFixed(1)} KB`;
+  const all = Object.entries(sizes);
+  const chunks = all.filter(([name]) => basename(name).startsWith('chunk-'));
+  const named = all.filter((one) => !chunks.includes(one));
+  return [
+    ...named.map((one) => `${basename(one[0])} ${kilobytes([one])}`),
+    `${chunks.length} more ${kilobytes(chunks)}`,
+  ].join(', ');
+}
 
 /** Writes the compressed copies of a file. @returns its name and its size by gzip */
 async function compress(folder, name) {

@@ -172,7 +172,7 @@ describe('a deployment', () => {
     expect((await send(0, `POST ${gateway}/machines`, other.token, admit)).json['ok']).toBe(true);
     await deploy('mining', { pool });
     const none = await explain('mining');
-    expect(none.summary).toContain('calls are refused; ');
+    expect(none.summary).toContain('calls are refused: there is no pool quarry');
     expect(none.details).toContain('calls are refused: there is no pool quarry that this workspace may use');
     expect(none.next_steps).toEqual([expect.stringContaining('`longshore machine create --pool quarry`')]);
     expect(await warning()).toMatch(/^There is no pool quarry that this workspace may use; /);

@@ -107,7 +107,7 @@ function Providers() {
       <Shown of={list}>
         {({ data }) =>
           data.length === 0 ? (
-            <p>No program makes machines here: docs/provisioning.md says how one is added.</p>
+            <p>No program makes machines here: docs/providers.md says how one is added.</p>
           ) : (
             <ul class="rows">
               {data.map((one) => (

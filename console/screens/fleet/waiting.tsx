@@ -17,11 +17,14 @@ export function Waiting() {
       <Shown of={list}>
         {({ data, groups, containers, looked_at }) =>
           data.length === 0 ? (
-            <p class="notice">Nobody waits for a machine. The leader looked at {clockOf(looked_at)}.</p>
+            <p class="notice">
+              No container waits for a machine, as of {clockOf(looked_at)}. Calls that no machine could serve are
+              refused, and do not wait: the overview of their workspace says why.
+            </p>
           ) : (
             <>
               <p class="summary">
-                {counted(containers, 'container')} waiting in {counted(groups, 'group')}. The leader looked at{' '}
+                {counted(containers, 'container')} waiting, of {counted(groups, 'deployment')}, as of{' '}
                 {clockOf(looked_at)}.
               </p>
               <ul class="rows">
@@ -42,8 +45,10 @@ export function Waiting() {
 export function asksOf({ asks }: Pick<WaitingGroup, 'asks'>): string {
   const gpus = asks.gpu.length === 0 ? '' : `${asks.gpu_count}×${asks.gpu.join(' or ')}, `;
   const pool = asks.pool === '' ? '' : `, in pool ${asks.pool}`;
-  return `${gpus}${asks.cpu_millicores / 1000} CPU, ${asks.memory_mib} MiB${pool}`;
+  return `${gpus}${asks.cpu_millicores / 1000} CPU, ${memoryOf(asks.memory_mib)}${pool}`;
 }
+
+const memoryOf = (mib: number): string => (mib % 1024 === 0 ? `${mib / 1024} GiB` : `${mib} MiB`);
 
 function Group({ group }: { readonly group: WaitingGroup }) {
   const { workspace_name, workspace_id, name, containers, reservation, growth, step } = group;
@@ -75,6 +80,7 @@ function Group({ group }: { readonly group: WaitingGroup }) {
             : `: ${spanOf(Date.parse(reservation.until) - Date.now())} more at the longest`}
         </p>
       )}
+      {growth.length > 0 ? null : <p class="faint">No pool makes a machine for it by itself.</p>}
       {growth.map((pool) => (
         <p key={pool.pool}>
           <Sentence text={pool.text} />

@@ -51,12 +51,12 @@ export function explainDeployment(
   const isPaused = queueControl?.paused === true && row.active;
   const words = [
     ...(isPaused ? ['its queue is paused'] : []),
-    ...(isRefused ? ['calls are refused'] : []),
+    ...(isRefused ? callTexts(calls) : []),
     ...(isFailing ? [failures.count] : []),
     ...(notStarted === undefined ? [] : [`its rollout failed: ${notStarted.why}`]),
     ...(scaling === null || notStarted !== undefined || (isPaused && scaling.state === 'IDLE')
       ? []
-      : [summaryOf(scaling)]),
+      : [summaryOf(scaling), ...placelessBecause(scaling, pool)]),
   ].join('; ');
   const tick = row.active ? schedule : undefined;
   return {
@@ -301,7 +301,8 @@ export function waitingOf(scaling: ExplainedScaling): WaitTexts {
 }
 
 export function detailsOf(scaling: ExplainedScaling, pool: NamedPool): string[] {
-  const details = [scaling.formula];
+  const details = [...placeTexts(scaling.containers, pool), ...(scaling.line ?? []), ...growthTexts(scaling)];
+  details.push(scaling.formula);
   const { decision, wanted, live } = scaling;
   if (decision.why === 'unplaced' && wanted !== null) {
     // Only the first hundred containers are listed.
@@ -309,7 +310,9 @@ export function detailsOf(scaling: ExplainedScaling, pool: NamedPool): string[] 
     details.push(`wants ${wanted}: ${live - waiting} run, ${waiting} wait, ${wanted - live} follow`);
   }
   if (scaling.bounds_from === 'scale')
-    details.push('the bounds were set by `longshore deployment scale` (ScaleDeployment), and end with this version');
+    details.push(
+      'the number of its containers was set by hand; `longshore deployment scale` sets it, and a new version forgets it',
+    );
   if (scaling.in_flight !== null) {
     const { waiting, running, delayed } = scaling;
     details.push(`in its queue: ${waiting} waiting, ${running} running, ${delayed} delayed`);
@@ -319,12 +322,8 @@ export function detailsOf(scaling: ExplainedScaling, pool: NamedPool): string[] 
   }
   for (const condition of scaling.conditions)
     details.push(`condition ${condition}: its queue could not be read for a minute`);
-  details.push(
-    ...placeTexts(scaling.containers, pool),
-    ...(scaling.line ?? []),
-    ...growthTexts(scaling),
-    ...keepWarmTexts(scaling.containers),
-  );
+  // No container goes while as many are wanted.
+  if (wanted === null || live > wanted) details.push(...keepWarmTexts(scaling.containers));
   const { breaker } = scaling;
   if (breaker.failures > 0) {
     details.push(
@@ -360,6 +359,12 @@ export function waitSteps(
   );
   const ofPools = growth.map(({ step }) => step).filter((step) => step !== '');
   return isComing ? [] : [...ofPools, ...placeSteps(all, pool)];
+}
+
+/** Why containers have no place, as the end of a sentence: what most of them lack. */
+function placelessBecause({ containers: all }: ExplainedScaling, pool: NamedPool): string[] {
+  const [first] = placeTexts(all, pool).slice(0, 1);
+  return first === undefined ? [] : [first.replaceAll(/ \(\w+\)(?=,|$)/g, '')];
 }
 
 /** Texts of the PENDING containers, grouped by the thing they wait for. */

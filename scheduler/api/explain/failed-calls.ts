@@ -23,7 +23,7 @@ export interface CallsThatEnded {
 
 export interface FailedCallTexts {
   readonly section: ExplainedCalls;
-  /** Whether the newest call failed by a fault of the deployment, and not by the caller's input. */
+  /** Whether the newest call failed that had input as the handler takes it. */
   readonly isFailing: boolean;
   /** `2 of the last 20 calls failed`; empty: none failed. */
   readonly count: string;
@@ -50,7 +50,7 @@ export function failedCallTexts({ calls, last }: CallsThatEnded, name: string): 
   const cure = last === undefined ? undefined : cureOfTask(last.record.failureReason, last.result);
   return {
     section,
-    isFailing: calls.failingSinceMs !== null && section.last_reason !== 'invalid_request_payload',
+    isFailing: calls.failingSinceMs !== null,
     count,
     details: [
       failed === 1 ? count : `${count}, the first of them at ${timestampOf(calls.firstFailedAtMs)}`,

@@ -190,6 +190,17 @@ export function taskTests(of: () => Db): void {
       });
       await upsertTaskRecords(db, [ended(2_000, 'COMPLETE')]);
       expect(await counted()).toMatchObject({ ended: 5, failed: 3, failingSinceMs: null });
+      // What a caller sent says nothing of the handler, before or after a fault of it.
+      const wrong = (agoMs: number) => ended(agoMs, 'ERROR', { failureReason: 'invalid_request_payload' });
+      await upsertTaskRecords(db, [wrong(1_900)]);
+      expect(await counted()).toMatchObject({ ended: 6, failed: 4, failingSinceMs: null });
+      const fault = ended(1_800, 'ERROR', { failureReason: 'handler_error' });
+      await upsertTaskRecords(db, [fault, wrong(1_700)]);
+      expect(await counted()).toMatchObject({
+        failed: 6,
+        failingSinceMs: nowMs - 1_800,
+        last: { taskId: fault.taskId },
+      });
     });
 
     test('500 records go in one statement, and a batch above that is refused', async () => {

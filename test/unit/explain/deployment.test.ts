@@ -170,7 +170,9 @@ describe('a deployment', () => {
     const found = deploymentOf(scalingOf({}), 'no machine that this workspace may use has GPU H100');
     expect(found.state).toBe('IDLE');
     expect(found.details[0]).toBe('calls are refused: no machine that this workspace may use has GPU H100');
-    expect(found.summary).toBe('hello v3 is IDLE: calls are refused; no task waits, so no container runs');
+    expect(found.summary).toBe(
+      'hello v3 is IDLE: calls are refused: no machine that this workspace may use has GPU H100; no task waits, so no container runs',
+    );
     expect(found.next_steps).toEqual([
       expect.stringMatching(/^ask for what a machine has.*`longshore machine create`$/),
     ]);

@@ -91,7 +91,8 @@ test('a version that did not start in its rollout is FAILING where it was idle, 
 
 test('states that say more than IDLE stay, and so does that of a deployment whose callers err', () => {
   expect(explained(endedWith('KeyError: 1'), scalingOf({ active: false })).state).toBe('STOPPED');
-  const wrong = explained(endedWith('n is missing', { failureReason: 'invalid_request_payload' }));
+  const byCallers = { ...failing, failingSinceMs: null };
+  const wrong = explained(endedWith('n is missing', { failureReason: 'invalid_request_payload' }, byCallers));
   expect(wrong.state).toBe('IDLE');
   expect(wrong.details.join()).toContain('n is missing');
 });

@@ -14,9 +14,12 @@ export interface RecentCalls {
   readonly failed: number;
   /** When the first of the failed ones ended. */
   readonly firstFailedAtMs: number | null;
-  /** When the first call failed since the last one that did not; null: the newest call did not fail. */
+  /**
+   * When the first call failed since the last one that did not; null: the newest call did not fail. Calls with input
+   * that the handler does not take count for neither.
+   */
   readonly failingSinceMs: number | null;
-  /** The newest call that failed; undefined: none did. */
+  /** The newest call that failed, by more than its input if there is such a one; undefined: none failed. */
   readonly last: { readonly taskId: TaskId; readonly endedAtMs: number } | undefined;
 }
 
@@ -45,22 +48,23 @@ export interface CallsOf {
 const sqlOf = (mostRows: number, sinceCreation: string): string => `select c.* from
   unnest($1::text[], $2::text[], $3::text[]) with ordinality as d (stub_id, deployment_id, queue, n)
   cross join lateral (with own as materialized (
-    (select id, deployment_id, rank, status, created_at, ended_at from tasks
+    (select id, deployment_id, rank, status, failure_reason, created_at, ended_at from tasks
       where stub_id = d.stub_id ${sinceCreation} order by created_at desc limit ${mostRows})
     union
-    (select id, deployment_id, rank, status, created_at, ended_at from tasks
+    (select id, deployment_id, rank, status, failure_reason, created_at, ended_at from tasks
       where stub_id = d.stub_id ${sinceCreation}
         and created_at < (select min(created_at) from tasks where rank < 3 and queue = d.queue)
       order by created_at desc limit ${mostRows})),
   recent as materialized (
-    select id, status <> 'COMPLETE' as failed, coalesce(ended_at, created_at) as at from own
+    select id, status <> 'COMPLETE' as failed, status <> 'COMPLETE' and failure_reason <> 'invalid_request_payload' as faulty,
+      coalesce(ended_at, created_at) as at from own
     where rank >= 3 and status <> 'CANCELLED' and own.deployment_id = d.deployment_id
       and coalesce(ended_at, created_at) > $4
     order by at desc, id desc limit ${MOST_CALLS}),
-  last as (select id, at from recent where failed order by at desc, id desc limit 1)
+  last as (select id, at from recent where failed order by faulty desc, at desc, id desc limit 1)
   select (select count(*) from recent)::int as ended, (select count(*) from recent where failed)::int as failed,
     (select min(at) from recent where failed) as first_at,
-    (select min(at) from recent where at > coalesce((select max(at) from recent where not failed), '-infinity')) as since,
+    (select min(at) from recent where faulty and at > coalesce((select max(at) from recent where not failed), '-infinity')) as since,
     (select id from last) as last_id, (select at from last) as last_at) c order by d.n`;
 
 const OF_ONE = sqlOf(MOST_ROWS, '');
