@@ -31,7 +31,7 @@ export function Value({ text, label }: { readonly text: string; readonly label: 
   );
 }
 
-/** A sentence of the scheduler: commands in it stand between backticks, moments are told by the clock of this machine. */
+/** A sentence of the scheduler: commands stand between backticks, moments are told by the clock of this machine. */
 export function Sentence({ text }: { readonly text: string }) {
   return (
     <>

@@ -201,7 +201,8 @@ describe('a deployment', () => {
       kind: 'deployment',
       state: 'SCALING',
       leader_answered: true,
-      summary: 'crowded v1 is SCALING: 0 of 3 wanted containers are ready',
+      summary:
+        'crowded v1 is SCALING: 0 of 3 wanted containers are ready; 3 containers without a place: there is no machine',
       waits_for: 'a machine for 3 containers',
       scaling: {
         in_flight: 7,

@@ -190,7 +190,7 @@ export function taskTests(of: () => Db): void {
       });
       await upsertTaskRecords(db, [ended(2_000, 'COMPLETE')]);
       expect(await counted()).toMatchObject({ ended: 5, failed: 3, failingSinceMs: null });
-      // What a caller sent says nothing of the handler, before or after a fault of it.
+      // Wrong input says nothing of the handler, before or after a fault of it.
       const wrong = (agoMs: number) => ended(agoMs, 'ERROR', { failureReason: 'invalid_request_payload' });
       await upsertTaskRecords(db, [wrong(1_900)]);
       expect(await counted()).toMatchObject({ ended: 6, failed: 4, failingSinceMs: null });
