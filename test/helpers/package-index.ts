@@ -54,12 +54,8 @@ export class PackageIndex {
   }
 
   static async start(): Promise<PackageIndex> {
-    const own = Object.values(networkInterfaces())
-      .flatMap((list) => list ?? [])
-      .find(({ internal, family }) => !internal && family === 'IPv4');
-    if (own === undefined) throw new Error('this machine has no address that containers could reach');
-    const index = new PackageIndex(await wheelOf('tinypkg', '1.0'), own.address);
-    index.#server.listen(0, own.address);
+    const index = new PackageIndex(await wheelOf('tinypkg', '1.0'), reachableAddress());
+    index.#server.listen(0, index.address);
     await once(index.#server, 'listening');
     return index;
   }
@@ -89,7 +85,17 @@ export class PackageIndex {
   }
 }
 
-async function wheelOf(name: string, version: string): Promise<Buffer> {
+/** An address of this machine that containers may be let reach. */
+export function reachableAddress(): string {
+  const own = Object.values(networkInterfaces())
+    .flatMap((list) => list ?? [])
+    .find(({ internal, family }) => !internal && family === 'IPv4');
+  if (own === undefined) throw new Error('this machine has no address that containers could reach');
+  return own.address;
+}
+
+/** A package with a module of its name. */
+export async function wheelOf(name: string, version: string): Promise<Buffer> {
   const info = `${name}-${version}.dist-info`;
   const files: Record<string, string> = {
     [`${name}/__init__.py`]: 'VALUE = 42\n',

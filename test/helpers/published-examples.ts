@@ -142,12 +142,35 @@ export function errorIn({ stderr }: Ended): string {
 
 const MOST_WHY = 130;
 
+/** Text of a cell: its begin, on one line. */
+function cell(text: string): string {
+  const line = text.replaceAll('|', '\\|').replaceAll(/\s+/g, ' ');
+  return line.length > MOST_WHY ? `${line.slice(0, MOST_WHY)}…` : line;
+}
+
+/** Title of the last column: what the published command line does with the same file. */
+const PUBLISHED = 'By the published `beta9 deploy`';
+
+/** The page whose table has these texts in its last column, by paths. @throws Error where a file has no row */
+export function withPublished(page: string, texts: ReadonlyMap<string, string>): string {
+  const left = new Map(texts);
+  const lines = page.split('\n').map((line) => {
+    const cells = line.split(/(?<!\\)\|/).slice(1, -1);
+    const [first = '', names, became, why] = cells.map((one) => one.trim());
+    if (first === 'File') return `| File | ${names} | ${became} | ${why} | ${PUBLISHED} |`;
+    if (cells.length >= 4 && first === '---') return '|---|---|---|---|---|';
+    const path = /^`(.+)`$/.exec(first)?.[1] ?? '';
+    const text = left.get(path);
+    if (text === undefined) return line;
+    left.delete(path);
+    return `| ${first} | ${names} | ${became} | ${why} | ${cell(text)} |`;
+  });
+  if (left.size > 0) throw new Error(`no row is of ${[...left.keys()].join(', ')}`);
+  return lines.join('\n');
+}
+
 /** The rows as a table of a document, with the begin of each reason. */
 export function tableOf(rows: readonly Row[]): string {
-  const cell = (text: string): string => {
-    const line = text.replaceAll('|', '\\|').replaceAll('\n', ' ');
-    return line.length > MOST_WHY ? `${line.slice(0, MOST_WHY)}…` : line;
-  };
   const lines = rows.map(
     ({ path, names, became, why }) => `| \`${path}\` | ${names.join(', ')} | ${became} | ${cell(why)} |`,
   );

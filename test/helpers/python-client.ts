@@ -52,17 +52,24 @@ export async function aPerson(platform: Platform, token = platform.token, addres
     GRPC_ENABLE_FORK_SUPPORT: '0',
   };
   writeFileSync(env.CONFIG_PATH, `[default]\ntoken = ${token}\ngateway_host = ${host}\ngateway_port = ${port}\n`);
-  const beta9 = async (...args: readonly string[]): Promise<Ran> => {
-    const ran = await execa(join(environment, 'bin', 'beta9'), ['--no-input', ...args], {
-      cwd: folder,
-      env,
+  /** Runs the command line, or Python with the client, in a folder. */
+  const run = async (
+    program: 'beta9' | 'python',
+    args: readonly string[],
+    how: { readonly cwd?: string; readonly env?: Readonly<Record<string, string>>; readonly timeout?: number } = {},
+  ): Promise<Ran> => {
+    const ran = await execa(join(environment, 'bin', program), args, {
+      cwd: how.cwd ?? folder,
+      stdin: 'ignore',
+      env: { ...env, ...how.env },
       extendEnv: false,
       reject: false,
-      timeout: COMMAND_MS,
+      timeout: how.timeout ?? COMMAND_MS,
     });
     const text = `${ran.stdout}\n${ran.stderr}`;
     return { code: ran.exitCode, text, json: () => JSON.parse(ran.stdout) as unknown };
   };
+  const beta9 = (...args: readonly string[]): Promise<Ran> => run('beta9', ['--no-input', ...args]);
   /** Runs a program. @returns what it printed as JSON on its last line */
   const python = async (
     script: string,
@@ -89,5 +96,5 @@ export async function aPerson(platform: Platform, token = platform.token, addres
       all: true,
       timeout: PROGRAM_MS,
     });
-  return { folder, beta9, python, start };
+  return { environment, folder, run, beta9, python, start };
 }
