@@ -1,5 +1,5 @@
-// Volumes and their files: folders are opened, a name is sought, and a small file is read, downloaded or uploaded. Files
-// are deleted, too. The volume and the folder are in the address.
+// Volumes and their files: folders are opened, a name is sought; a small file is read, downloaded, uploaded or deleted.
+// The volume and the folder are in the address.
 import { useRef, useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 import type { FileAddress, VolumeEntry, VolumeRecord } from '#shared/api/rest/volumes.ts';

@@ -2,6 +2,7 @@
 import type { AlertList, AlertRecord } from '#shared/api/rest/alerts.ts';
 import { queryOf, rest, root } from '../../api/client.ts';
 import { useResource } from '../../live/resource.ts';
+import { counted } from '../../parts/counted.ts';
 import { commandsIn, shownText } from '../../parts/hostile.ts';
 import { Command, Shown, Twin } from '../../parts/notices.tsx';
 import { Sentence } from '../../parts/text.tsx';
@@ -20,7 +21,7 @@ export function Alerts() {
             <p class="notice">Nothing is wrong that the scheduler knows by itself. Prometheus has more rules.</p>
           ) : (
             <>
-              <p class="summary">{total} alerts</p>
+              <p class="summary">{counted(total, 'alert')}</p>
               <ul class="rows">
                 {data.map((alert) => (
                   <Row key={`${alert.rule} ${alert.subject.id} ${alert.text}`} alert={alert} />

@@ -14,6 +14,12 @@ export function failureLogs({ taskId, containerId, failureReason }: TaskRecord):
     : `\`longshore logs --task ${taskId}\` shows what it wrote`;
 }
 
+/** The command that shows more of a failed task: one that no container began wrote nothing. */
+const lookOf = (record: TaskRecord, name: string): string =>
+  record.containerId === null
+    ? `no container began it: \`longshore explain ${shellWord(name)}\` says whether its containers have a place now`
+    : failureLogs(record);
+
 /** Recent calls of a deployment, and the newest one that failed with its result. */
 export interface CallsThatEnded {
   readonly calls: RecentCalls;
@@ -58,7 +64,7 @@ export function failedCallTexts({ calls, last }: CallsThatEnded, name: string): 
     ],
     steps: [
       ...(cure === undefined ? [] : [cure]),
-      ...(last === undefined ? [] : [failureLogs(last.record)]),
+      ...(last === undefined ? [] : [lookOf(last.record, name)]),
       `\`longshore task list --deployment ${shellWord(name)} --status ERROR,TIMEOUT,EXPIRED\` lists calls that failed`,
     ],
   };

@@ -97,6 +97,13 @@ test('states that say more than IDLE stay, and so does that of a deployment whos
   expect(wrong.details.join()).toContain('n is missing');
 });
 
+test('a call that no container began has no log: the deployment says whether there is a place', () => {
+  const waited = { status: 'TIMEOUT', failureReason: 'wait_limit', containerId: null } as const;
+  expect(failedCallTexts(endedWith('', waited), 'hello').steps[0]).toBe(
+    'no container began it: `longshore explain hello` says whether its containers have a place now',
+  );
+});
+
 test('a single failed call has one time', () => {
   const one = { ...failing, ended: 1, failed: 1, firstFailedAtMs: last.endedAtMs };
   expect(explained(endedWith('KeyError: 1', {}, one)).details.join('; ')).toContain(
