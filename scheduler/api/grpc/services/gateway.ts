@@ -91,6 +91,8 @@ const withJoinCommand = (answer: Plain): Plain =>
       }
     : { ...answer, token: undefined };
 
+const NO_CHECKPOINTS =
+  'checkpoints are not available in this version: create_image_from_filesystem of a sandbox keeps its files';
 const NO_PARTS = 'objects are uploaded whole: PUT all bytes to the address that CreateObject gave';
 const NO_RESTART =
   'restart is not available: drain without it, and restart the agent by its service when nothing runs there';
@@ -284,7 +286,7 @@ export const GATEWAY: Service = {
     StopTasks: { repeats: 'once' },
     ListContainers: {},
     StopContainer: { repeats: 'once' },
-    CheckpointContainer: {},
+    CheckpointContainer: { always: { ok: false, errorMsg: NO_CHECKPOINTS } },
     AttachToContainer: { asks: 'ContainerStreamMessage' },
     ListTokens: {},
     CreateToken: {},

@@ -4,7 +4,8 @@ import type { Plain } from '../descriptor.ts';
 import type { Adapter, Service } from './service.ts';
 
 const NO_IMAGE = 'image_id: a pod is made of a stub: make one with the image, and send stub_id';
-const NO_MACHINE = 'machine_id: machines are chosen by the pool and the GPU of the stub, not one by one';
+const NO_MACHINE =
+  'machine_id: machines are chosen by pool and GPU: put the machine into a pool of its own, and name that: pool="…"';
 const NO_SECRETS = 'secrets: a program gets those of its sandbox: name them when you make it';
 const NO_DISKS = 'snapshots of disks are not available in this version: create_image_from_filesystem keeps the files';
 
