@@ -6,8 +6,8 @@ import { TEST_NODE_FLAGS } from './test/helpers/node-flags.ts';
 const patient = { poll: { timeout: 20_000 } };
 
 /**
- * unit: pure, no I/O. integration: real Redis, Postgres, Docker. e2e: whole
- * daemons. hosts: tests that take longer than `npm test` may, one file at a time.
+ * unit: pure, no I/O. integration: real Redis, Postgres, Docker. e2e: whole daemons. hosts: tests that take longer than
+ * `npm test` may, one file at a time. pictures: takes those of docs/pictures.
  */
 export default defineConfig({
   test: {
@@ -63,6 +63,16 @@ export default defineConfig({
           testTimeout: 180_000,
           hookTimeout: 240_000,
           fileParallelism: false,
+        },
+      },
+      {
+        test: {
+          name: 'pictures',
+          include: ['test/pictures/**/*.test.ts'],
+          environment: 'node',
+          expect: patient,
+          testTimeout: 300_000,
+          hookTimeout: 240_000,
         },
       },
     ],

@@ -25,5 +25,14 @@ export const shownLine = (text: string): string => {
   return text.length <= MOST_OF_LINE ? shown : `${shown} … ${text.length - MOST_OF_LINE} characters more`;
 };
 
+/** A sentence without its begin, `NAME v1 is STATE: `, where name and state stand beside it already. */
+export function withoutSubject(sentence: string, name: string, state: string): string {
+  const verb = ` is ${state}: `;
+  const at = sentence.indexOf(verb, name.length);
+  if (name === '' || at < 0 || !sentence.startsWith(`${name} `)) return sentence;
+  const rest = sentence.slice(at + verb.length);
+  return `${rest.charAt(0).toUpperCase()}${rest.slice(1)}`;
+}
+
 /** The commands of a sentence. */
 export const commandsIn = (text: string): readonly string[] => text.split('`').filter((_, at) => at % 2 === 1);

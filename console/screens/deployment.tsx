@@ -11,7 +11,7 @@ import { CallStatistics } from '../parts/calls.tsx';
 import { Command, Shown, Twin } from '../parts/notices.tsx';
 import { TerminalLink } from '../parts/terminal-link.tsx';
 import { State } from '../parts/state.tsx';
-import { commandsIn, shownLine, shownText } from '../parts/hostile.ts';
+import { commandsIn, shownLine, shownText, withoutSubject } from '../parts/hostile.ts';
 import { Sentence } from '../parts/text.tsx';
 import { agoOf, between, clockOf } from '../parts/time.ts';
 import { word } from '../parts/word.ts';
@@ -43,13 +43,13 @@ export function Deployment({ workspace, home, name }: ScreenProps & { readonly n
   return (
     <>
       <h1>{shownText(name)}</h1>
-      {isExplained ? (
-        <Shown of={explained}>{(value) => <Explanation of={value} home={mayReach(workspace.id) ? home : ''} />}</Shown>
-      ) : null}
       <p class="links">
         {may('GET /logs/{ws}/stream') ? <a href={`${home}/logs?name=${encodeURIComponent(name)}`}>Logs</a> : null}
         <a href={`${home}/tasks?name=${encodeURIComponent(name)}`}>Tasks</a>
       </p>
+      {isExplained ? (
+        <Shown of={explained}>{(value) => <Explanation of={value} home={mayReach(workspace.id) ? home : ''} />}</Shown>
+      ) : null}
       {may('GET /task-stats/{ws}') && versions.value !== undefined && versions.value.length > 0 ? (
         <CallStatistics workspaceId={workspace.id} deploymentIds={versions.value.slice(0, 10).map(({ id }) => id)} />
       ) : null}
@@ -74,7 +74,7 @@ export function Explanation({ of, home = '' }: { readonly of: Explained; readonl
         <State state={of.state} /> {of.since === null ? null : <span class="faint">for {between(of.since, null)}</span>}
       </p>
       <p class="summary" role="status">
-        <Sentence text={of.summary} />
+        <Sentence text={withoutSubject(of.summary, of.deployment?.name ?? '', of.state)} />
       </p>
       {of.waits_for === '' ? null : (
         <p>

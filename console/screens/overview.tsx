@@ -8,7 +8,7 @@ import { readyOf } from '../parts/counted.ts';
 import { Bars, FEW, countText, errorText } from '../parts/calls.tsx';
 import { Command, Shown, Twin } from '../parts/notices.tsx';
 import { State } from '../parts/state.tsx';
-import { shownText } from '../parts/hostile.ts';
+import { shownText, withoutSubject } from '../parts/hostile.ts';
 import { Sentence } from '../parts/text.tsx';
 import { between, spanOf } from '../parts/time.ts';
 import type { ScreenProps } from './screen.ts';
@@ -105,7 +105,7 @@ function DeploymentRow({ row, home }: { readonly row: HealthRow; readonly home: 
         {row.hour.calls === 0 ? null : <Bars values={row.hour.bars} label="calls by five minutes" />}
       </p>
       <p>
-        <Sentence text={row.summary} />
+        <Sentence text={withoutSubject(row.summary, row.name, row.state)} />
         {row.waits_for === '' ? null : (
           <>
             . It waits for <Sentence text={row.waits_for} />

@@ -36,8 +36,9 @@ export function Gpus() {
         {({ data, counts, next, pools }) => (
           <>
             <p class="summary">
-              {counts.total} GPUs: {counts.leased} leased, {counts.free} free, {counts.blocked} on machines that take
-              nothing new, {counts.out} out. {counts.idle} leased and idle.
+              {counts.total} GPUs: {counts.leased} leased
+              {counts.idle === 0 ? '' : ` (${counts.idle} of them idle)`}, {counts.free} free
+              {counts.blocked === 0 ? '' : `, ${counts.blocked} on machines that take nothing new`}, {counts.out} out.
             </p>
             <div class="filters">
               <PoolChoice pools={pools} pool={pool} choose={(name) => show({ pool: name })} />
@@ -249,8 +250,8 @@ function Grid({
       <h2>By machine</h2>
       <p class="faint">
         {Object.values(LOOKS)
-          .map(({ mark, words }) => `${mark} ${words}`)
-          .join('  ·  ')}
+          .map(({ mark, words }) => `${mark}: ${words}`)
+          .join(', ')}
       </p>
       <div class="gpus" role="grid" aria-label="GPUs by machine" ref={grid} onKeyDown={onKeyDown}>
         {rows.map((row, rowAt) => {

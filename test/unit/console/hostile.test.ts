@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { commandsIn, shownLine, shownText } from '../../../console/parts/hostile.ts';
+import { commandsIn, shownLine, shownText, withoutSubject } from '../../../console/parts/hostile.ts';
 import { spanOf } from '../../../console/parts/time.ts';
 import { word } from '../../../console/parts/word.ts';
 
@@ -37,4 +37,16 @@ test('names are words of a shell, and spans are short', () => {
     '1 h 1 m',
     '1 d 1 h',
   ]);
+});
+
+test('a sentence leaves out the name and the state that stand beside it, and nothing else', () => {
+  expect(withoutSubject('ocr v1 is FAILING: the last call failed', 'ocr', 'FAILING')).toBe('The last call failed');
+  for (const [name, state] of [
+    ['ocr', 'IDLE'],
+    ['other', 'FAILING'],
+    ['', 'FAILING'],
+  ] as const)
+    expect(withoutSubject('ocr v1 is FAILING: it failed', name, state)).toBe('ocr v1 is FAILING: it failed');
+  // A name may hold the words itself.
+  expect(withoutSubject('a is IDLE: b v1 is IDLE: no task waits', 'a is IDLE: b', 'IDLE')).toBe('No task waits');
 });
