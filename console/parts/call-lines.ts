@@ -49,8 +49,13 @@ export function inputOf(
 /** Why a text is no input; empty: it is one. */
 export function problemOf(text: string): string {
   if (text.trim() === '') return '';
-  const value = parsed(text);
-  if (value === undefined) return 'This is not JSON.';
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    // The browser's own words have the place.
+    return `This is not JSON: ${error instanceof Error ? error.message : String(error)}`;
+  }
   return typeof value !== 'object' || value === null || Array.isArray(value) ? 'An input is a JSON object.' : '';
 }
 
@@ -61,6 +66,15 @@ function parsed(text: string): unknown {
     return undefined;
   }
 }
+
+/** The address of the version that serves, made of that of one version; the same where there is no other. */
+export function latestOf(url: string, { name, version }: { readonly name: string; readonly version: number }): string {
+  const versioned = new RegExp(`/v${version}(?=(?:/\\d+)?$)`);
+  return url.includes(`/${encodeURIComponent(name)}/v${version}`) ? url.replace(versioned, '') : url;
+}
+
+/** The line for a shell that gives Python and other programs the token. */
+export const EXPORT_TOKEN = 'export LONGSHORE_TOKEN="$(longshore context token)"';
 
 /** A value of JSON as Python writes it. */
 export function pythonOf(value: unknown): string {

@@ -22,6 +22,18 @@ export function configChanges(before: string, after: string): readonly ConfigCha
     .map((field) => ({ field, from: told(field, from.get(field)), to: told(field, to.get(field)) }));
 }
 
+/** A change with the names and units that a person wrote, where they differ from those of the record. */
+export function inWords({ field, from, to }: ConfigChange): ConfigChange {
+  if (field === 'runtime.cpu') return { field: 'cpu', from: cores(from), to: cores(to) };
+  if (field === 'runtime.memory') return { field: 'memory', from: mebibytes(from), to: mebibytes(to) };
+  return { field, from, to };
+}
+
+const cores = (millicores: string | undefined): string | undefined =>
+  millicores === undefined || !/^\d+$/.test(millicores) ? millicores : String(Number(millicores) / 1000);
+const mebibytes = (count: string | undefined): string | undefined =>
+  count === undefined || !/^\d+$/.test(count) ? count : `${count} MiB`;
+
 const told = (field: string, value: string | undefined): string | undefined =>
   value === undefined || !field.startsWith(ENV) ? value : '(set)';
 

@@ -36,3 +36,7 @@ export function momentOf(time: string, nowMs = Date.now()): string {
   const isToday = at.toDateString() === new Date(nowMs).toDateString();
   return isToday ? clockOf(time) : `${at.toLocaleDateString()} ${clockOf(time)}`;
 }
+
+/** A moment with its date and its time zone. */
+export const zonedOf = (time: string): string =>
+  new Date(time).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'long' });

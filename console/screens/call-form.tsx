@@ -10,7 +10,7 @@ import { explain } from '../api/explain.ts';
 import { may } from '../api/session.ts';
 import { AnswerValue } from '../parts/answer.tsx';
 import type { Bytes } from '../parts/answer.tsx';
-import { fieldsOf, inputOf, invokeLine, problemOf, pythonCall } from '../parts/call-lines.ts';
+import { EXPORT_TOKEN, fieldsOf, inputOf, invokeLine, latestOf, problemOf, pythonCall } from '../parts/call-lines.ts';
 import type { Field } from '../parts/call-lines.ts';
 import { curlTo } from '../parts/curl.ts';
 import { shownText } from '../parts/hostile.ts';
@@ -39,6 +39,7 @@ export function CallForm({ record, home }: Props) {
   const [isJson, setJson] = useState(fields === undefined);
   const [typed, setTyped] = useState<Readonly<Record<string, string>>>({});
   const [text, setText] = useState('{}');
+  const [isTouched, setTouched] = useState(false);
   const [came, setCame] = useState<Came>();
   const [failure, setFailure] = useState<ApiError>();
   const [abort, setAbort] = useState<AbortController>();
@@ -50,6 +51,12 @@ export function CallForm({ record, home }: Props) {
   const json = read === undefined ? (text.trim() === '' ? '{}' : text) : 'json' in read ? read.json : '{}';
   const [kind = ''] = record.stub_type.split('/', 1);
 
+  /** An answer belongs to the input that it was made of. */
+  const changed = (): void => {
+    setTouched(true);
+    setCame(undefined);
+    setFailure(undefined);
+  };
   const call = async (): Promise<void> => {
     const begun = new AbortController();
     left.current = begun;
@@ -87,6 +94,7 @@ export function CallForm({ record, home }: Props) {
     <form
       onSubmit={(event) => {
         event.preventDefault();
+        setTouched(true);
         if (problem === '') void call();
       }}
     >
@@ -94,7 +102,14 @@ export function CallForm({ record, home }: Props) {
         {isJson || fields === undefined ? (
           <label>
             Input, as a JSON object
-            <textarea value={text} spellcheck={false} onInput={(event) => setText(event.currentTarget.value)} />
+            <textarea
+              value={text}
+              spellcheck={false}
+              onInput={(event) => {
+                setText(event.currentTarget.value);
+                changed();
+              }}
+            />
           </label>
         ) : (
           fields.map((field) => (
@@ -102,14 +117,18 @@ export function CallForm({ record, home }: Props) {
               key={field.name}
               of={field}
               value={typed[field.name] ?? ''}
-              onInput={(value) => setTyped((before) => ({ ...before, [field.name]: value }))}
+              onInput={(value) => {
+                setTyped((before) => ({ ...before, [field.name]: value }));
+                changed();
+              }}
             />
           ))
         )}
       </div>
-      {problem === '' ? null : <p class="error">{shownText(problem)}</p>}
+      {isJson || fields === undefined ? null : <p class="faint">Every field is needed.</p>}
+      {problem === '' || !isTouched ? null : <p class="error">{shownText(problem)}</p>}
       <p class="actions">
-        <button type="submit" class="first" disabled={problem !== '' || abort !== undefined}>
+        <button type="submit" class="first" disabled={(isTouched && problem !== '') || abort !== undefined}>
           {abort === undefined ? 'Call' : 'Calling …'}
         </button>
         {abort === undefined ? null : (
@@ -254,17 +273,28 @@ function CopyAs({
   readonly kind: string;
   readonly json: string;
 }) {
+  const [isPinned, setPinned] = useState(false);
+  const url = isPinned ? record.invoke_url : latestOf(record.invoke_url, record);
   return (
     <details class="twins">
       <summary>Copy as curl, Python or command</summary>
       <p>
-        <Command line={curlTo(record.invoke_url, 'POST', json)} />
+        <label>
+          <input type="checkbox" checked={isPinned} onChange={(event) => setPinned(event.currentTarget.checked)} /> v
+          {record.version} alone, also after the next deploy
+        </label>
       </p>
       <p>
-        <Command line={pythonCall(record.invoke_url, json)} />
+        <Command line={curlTo(url, 'POST', json)} />
       </p>
       <p>
-        <Command line={invokeLine({ name: record.name, version: record.version, kind }, json)} />
+        <Command line={invokeLine({ name: record.name, version: isPinned ? record.version : undefined, kind }, json)} />
+      </p>
+      <p>
+        For Python, with the package <code>requests</code>. First in the shell: <Command line={EXPORT_TOKEN} />
+      </p>
+      <p>
+        <Command line={pythonCall(url, json)} />
       </p>
     </details>
   );

@@ -3,8 +3,11 @@
 import { useState } from 'preact/hooks';
 import type { DeploymentRecord } from '#shared/api/rest/deployments.ts';
 import { may, signedIn } from '../api/session.ts';
+import { explain } from '../api/explain.ts';
+import { useResource } from '../live/resource.ts';
+import { counted } from '../parts/counted.ts';
 import { Action, Ask, Question } from '../parts/action.tsx';
-import { configChanges } from '../parts/config-diff.ts';
+import { configChanges, inWords } from '../parts/config-diff.ts';
 import type { ConfigChange } from '../parts/config-diff.ts';
 import { shownLine, shownText } from '../parts/hostile.ts';
 import { Command } from '../parts/notices.tsx';
@@ -53,11 +56,12 @@ const named = ({ name, version }: Version): string => word(`${name}/v${version}`
 const titled = ({ name, version }: Version): string => `${shownText(name)} v${version}`;
 function RollBack({ record, serving, again }: Props & { readonly serving: Version }) {
   if (!may('POST /deployment/{ws}/rollback/{deploymentId}')) return null;
+  const verb = record.version < serving.version ? 'Roll back' : 'Switch';
   return (
     <Action
-      label={`Let v${record.version} serve`}
-      question={`Lead calls of ${shownText(record.name)} from v${serving.version} to v${record.version}?`}
-      sure={`Lead calls to v${record.version}`}
+      label={`${verb} to v${record.version}`}
+      question={`${verb} ${shownText(record.name)} from v${serving.version} to v${record.version}?`}
+      sure={`${verb} to v${record.version}`}
       call={{ method: 'POST', path: `/deployment/${record.workspace_id}/rollback/${record.id}` }}
       line={`longshore deployment rollback ${word(record.name)} v${record.version}`}
       said={() => (
@@ -75,12 +79,9 @@ function RollBack({ record, serving, again }: Props & { readonly serving: Versio
 
 /** The difference between two versions: each value of the configuration, and whether the code does. */
 function Difference({ from, to }: { readonly from: Version; readonly to: Version }) {
-  const changes = configChanges(from.stub?.config ?? '', to.stub?.config ?? '');
+  const changes = configChanges(from.stub?.config ?? '', to.stub?.config ?? '').map(inWords);
   return (
     <section>
-      <h3>
-        v{from.version} to v{to.version}
-      </h3>
       {changes.length === 0 ? (
         <p>The configuration is the same.</p>
       ) : (
@@ -136,7 +137,8 @@ function Stop({ record, again }: Omit<Props, 'serving'>) {
   );
 }
 
-function Start({ record, again }: Omit<Props, 'serving'>) {
+/** The button that starts a version. */
+export function Start({ record, again }: Omit<Props, 'serving'>) {
   if (!may('POST /deployment/{ws}/start/{deploymentId}')) return null;
   return (
     <Action
@@ -162,11 +164,18 @@ function Scale({ record, again }: Omit<Props, 'serving'>) {
 
 function ScaleQuestion({ record, again }: Omit<Props, 'serving'>) {
   const [typed, setTyped] = useState('');
+  const { workspace_id: workspaceId } = record;
+  const now = useResource(
+    `scale ${record.id}`,
+    (signal) => (may('GET /explain/{ws}/{id}') ? explain(workspaceId, record.id, signal) : Promise.resolve(undefined)),
+    0,
+  );
+  const scaling = now.value?.scaling;
   const containers = /^\d{1,4}$/.test(typed) ? Number(typed) : undefined;
   return (
     <Question
       question={`Scale ${titled(record)}?`}
-      sure={containers === undefined ? 'Scale' : containers === 0 ? 'By its calls' : `Keep ${containers}`}
+      sure={containers === undefined ? 'Scale' : containers === 0 ? 'Scale by calls' : `Keep ${containers}`}
       call={
         containers === undefined || containers > MOST_CONTAINERS
           ? undefined
@@ -176,15 +185,20 @@ function ScaleQuestion({ record, again }: Omit<Props, 'serving'>) {
       said={() => (
         <p>
           {containers === 0
-            ? 'Its containers end, and its calls decide again how many there are.'
+            ? 'It scales by its calls again.'
             : `It has ${containers} containers from now on, as soon as machines have room.`}
         </p>
       )}
       onDone={again}
     >
+      {scaling === undefined || scaling === null ? null : (
+        <p>
+          Now: {counted(scaling.live, 'container')}; there may be {scaling.min_containers} to {scaling.max_containers}.
+        </p>
+      )}
       <p>
         <label>
-          Containers{' '}
+          Containers to keep{' '}
           <input
             type="number"
             min="0"
@@ -195,7 +209,10 @@ function ScaleQuestion({ record, again }: Omit<Props, 'serving'>) {
           />
         </label>
       </p>
-      <p>It keeps exactly so many. 0 ends those that run, and its calls decide again how many there are.</p>
+      <p>
+        A number keeps that many running, whatever calls come. 0 turns that off: it scales by its calls again, within
+        the bounds of the app.
+      </p>
     </Question>
   );
 }

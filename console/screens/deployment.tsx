@@ -7,6 +7,7 @@ import { may, mayReach } from '../api/session.ts';
 import { useLive } from '../live/live.ts';
 import { useResource } from '../live/resource.ts';
 import { counted, readyOf } from '../parts/counted.ts';
+import { latestOf } from '../parts/call-lines.ts';
 import { CallStatistics } from '../parts/calls.tsx';
 import { Command, Shown, Twin } from '../parts/notices.tsx';
 import { TerminalLink } from '../parts/terminal-link.tsx';
@@ -16,7 +17,7 @@ import { Sentence } from '../parts/text.tsx';
 import { agoOf, between, clockOf } from '../parts/time.ts';
 import { word } from '../parts/word.ts';
 import { CallPart } from './call-part.tsx';
-import { VersionActions, servingOf } from './deployment-actions.tsx';
+import { Start, VersionActions, servingOf } from './deployment-actions.tsx';
 import type { ScreenProps } from './screen.ts';
 import { StartsPart } from './starts-part.tsx';
 import { TaskTable } from './tasks.tsx';
@@ -197,7 +198,13 @@ function Versions({
     <>
       <section>
         <h2>Call it</h2>
-        <p class="faint">{(serving ?? newest).invoke_url}</p>
+        <p class="faint">{latestOf((serving ?? newest).invoke_url, serving ?? newest)}</p>
+        {serving !== undefined && !serving.active ? (
+          <div class="notice">
+            <p>v{serving.version} is stopped, so calls of it are refused until it is started.</p>
+            <Start record={serving} again={again} />
+          </div>
+        ) : null}
         <CallPart record={serving ?? newest} home={home} />
       </section>
       <StartsPart workspaceId={newest.workspace_id} stubId={(serving ?? newest).stub_id} name={newest.name} />
@@ -207,8 +214,15 @@ function Versions({
           {records.map((record) => (
             <li key={record.id}>
               <strong>v{record.version}</strong>{' '}
-              <State state={record.deleted_at !== null ? 'DELETED' : record.active ? 'ACTIVE' : 'STOPPED'} />{' '}
-              {record.id === serving?.id ? 'serves ' : null}
+              {record.id === serving?.id && record.active ? (
+                <span class="state good">
+                  <span aria-hidden="true">● </span>gets calls
+                </span>
+              ) : record.deleted_at === null && record.active ? (
+                <span class="faint">active</span>
+              ) : (
+                <State state={record.deleted_at === null ? 'STOPPED' : 'DELETED'} />
+              )}{' '}
               <span class="faint">
                 deployed {agoOf(record.created_at)} · <code>{record.id}</code>
               </span>

@@ -9,7 +9,7 @@ import { MOST_KEPT, useLiveLines } from '../live/logs.ts';
 import { useResource } from '../live/resource.ts';
 import { Shown, Twin } from '../parts/notices.tsx';
 import { shownLine, shownText } from '../parts/hostile.ts';
-import { clockOf } from '../parts/time.ts';
+import { clockOf, zonedOf } from '../parts/time.ts';
 import { word } from '../parts/word.ts';
 import type { ScreenProps } from './screen.ts';
 
@@ -44,11 +44,13 @@ export function Logs({ workspace, home }: ScreenProps) {
     <>
       <h1>
         Logs
-        {container !== undefined
-          ? ` of ${shownText(container).slice(-8)}`
-          : name === ''
-            ? ''
-            : ` of ${shownText(name)}`}
+        {container !== undefined ? ` of ${shownText(container).slice(-8)}` : null}
+        {container !== undefined || name === '' ? null : (
+          <>
+            {' '}
+            of <a href={`${home}/d/${encodeURIComponent(name)}`}>{shownText(name)}</a>
+          </>
+        )}
       </h1>
       <form
         class="filters"
@@ -151,7 +153,9 @@ export function LineList({
       <ol class="lines" ref={box} onScroll={onScroll} tabIndex={0} aria-label={label}>
         {lines.slice(-MOST_ROWS).map((line) => (
           <li key={line.seq_num} class={line.stream}>
-            <time dateTime={line.timestamp}>{clockOf(line.timestamp)}</time>
+            <time dateTime={line.timestamp} title={zonedOf(line.timestamp)}>
+              {clockOf(line.timestamp)}
+            </time>
             {line.stream === 'stderr' ? <span class="hidden">on stderr: </span> : null}
             <span class="message">{shownLine(line.message)}</span>
           </li>

@@ -5,6 +5,7 @@ import { createParser } from 'eventsource-parser';
 import { callThrough, piecesOf } from '../api/calls.ts';
 import { ApiError, apiErrorOf } from '../api/client.ts';
 import { useResource } from '../live/resource.ts';
+import { EXPORT_TOKEN } from '../parts/call-lines.ts';
 import { base, curlTo } from '../parts/curl.ts';
 import { shownText } from '../parts/hostile.ts';
 import { Command, Failure, Shown, Twin } from '../parts/notices.tsx';
@@ -69,6 +70,7 @@ function Chat({ models }: { readonly models: readonly Model[] }) {
   const [id, setId] = useState(models[0]?.id ?? '');
   const [system, setSystem] = useState('');
   const [typed, setTyped] = useState('');
+  const [sent, setSent] = useState('');
   const [messages, setMessages] = useState<readonly Message[]>([]);
   const [figures, setFigures] = useState<Figures>();
   const [failure, setFailure] = useState<ApiError>();
@@ -93,8 +95,10 @@ function Chat({ models }: { readonly models: readonly Model[] }) {
     setFigures(undefined);
     setTyped('');
     setMessages(said);
+    const body = bodyFor(said);
+    setSent(body);
     try {
-      await streamed(bodyFor(said), begun.signal, (answer, now) => {
+      await streamed(body, begun.signal, (answer, now) => {
         setMessages([...said, { role: 'assistant', content: answer }]);
         setFigures(now);
       });
@@ -106,6 +110,18 @@ function Chat({ models }: { readonly models: readonly Model[] }) {
   };
   return (
     <>
+      <p>
+        <label>
+          Model{' '}
+          <select value={id} onChange={(event) => setId(event.currentTarget.value)}>
+            {models.map((one) => (
+              <option key={one.id} value={one.id}>
+                {shownText(one.name)} ({one.status})
+              </option>
+            ))}
+          </select>
+        </label>
+      </p>
       <ol class="chat" aria-label="Conversation">
         {messages.map(({ role, content }, at) => (
           <li key={at} class={role}>
@@ -123,16 +139,6 @@ function Chat({ models }: { readonly models: readonly Model[] }) {
         }}
       >
         <div class="fields">
-          <label>
-            Model
-            <select value={id} onChange={(event) => setId(event.currentTarget.value)}>
-              {models.map((one) => (
-                <option key={one.id} value={one.id}>
-                  {shownText(one.name)} ({one.status})
-                </option>
-              ))}
-            </select>
-          </label>
           <details>
             <summary>Instructions</summary>
             <label>
@@ -168,6 +174,7 @@ function Chat({ models }: { readonly models: readonly Model[] }) {
               type="button"
               onClick={() => {
                 setMessages([]);
+                setSent('');
                 setFigures(undefined);
                 setFailure(undefined);
               }}
@@ -178,7 +185,9 @@ function Chat({ models }: { readonly models: readonly Model[] }) {
           <span class="faint">Enter sends, Shift with Enter begins a line.</span>
         </p>
       </form>
-      <CopyAs model={model?.id ?? ''} body={bodyFor([...messages, { role: 'user', content: typed }])} />
+      <CopyAs
+        body={typed === '' && sent !== '' ? sent : bodyFor([...messages, { role: 'user', content: typed || 'Hello' }])}
+      />
     </>
   );
 }
@@ -282,8 +291,8 @@ async function streamed(
   if (problem !== undefined) throw problem;
 }
 
-function CopyAs({ model, body }: { readonly model: string; readonly body: string }) {
-  const { messages } = JSON.parse(body) as { readonly messages: unknown };
+function CopyAs({ body }: { readonly body: string }) {
+  const { model, messages } = JSON.parse(body) as { readonly model: string; readonly messages: unknown };
   const python = [
     'import os',
     'from openai import OpenAI',
@@ -300,6 +309,9 @@ function CopyAs({ model, body }: { readonly model: string; readonly body: string
       <summary>Copy as curl or Python</summary>
       <p>
         <Command line={curlTo(`${base()}/v1/chat/completions`, 'POST', body)} />
+      </p>
+      <p>
+        For Python, with the package <code>openai</code>. First in the shell: <Command line={EXPORT_TOKEN} />
       </p>
       <p>
         <Command line={python} />

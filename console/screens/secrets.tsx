@@ -67,6 +67,7 @@ function SecretQuestion({
 }) {
   const [typed, setTyped] = useState('');
   const [value, setValue] = useState('');
+  const [isShown, setShown] = useState(false);
   const given = name ?? typed;
   const isReady = NAME.test(given) && value !== '';
   return (
@@ -104,6 +105,7 @@ function SecretQuestion({
         <label>
           Value
           <textarea
+            class={isShown ? '' : 'masked'}
             value={value}
             required
             autocomplete="off"
@@ -112,6 +114,12 @@ function SecretQuestion({
           />
         </label>
       </div>
+      <p>
+        <label>
+          <input type="checkbox" checked={isShown} onChange={(event) => setShown(event.currentTarget.checked)} /> Show
+          it
+        </label>
+      </p>
       {given === '' || NAME.test(given) ? null : (
         <p class="error">A name has letters, digits and underscores, and does not begin with a digit.</p>
       )}

@@ -50,22 +50,22 @@ test('job 7: roll back, with the difference seen first, in 3 clicks', async ({
   await signIn(platform, page);
   const { click, count } = clicker();
   await click(row(page, 'greets').getByRole('link', { name: 'greets', exact: true }));
-  await sees(version(page, 2).getByText('serves'));
-  await click(button(version(page, 1), 'Let v1 serve …'));
+  await sees(version(page, 2).getByText('gets calls'));
+  await click(button(version(page, 1), 'Roll back to v1 …'));
   const dialog = page.getByRole('dialog');
-  await sees(dialog.getByRole('row', { name: 'runtime.memory 192 128' }));
+  await sees(dialog.getByRole('row', { name: 'memory 192 MiB 128 MiB' }));
   // A variable is named, and its value is not shown.
   await sees(dialog.getByRole('row', { name: 'env GREETING (set) not set' }));
   await sees(dialog.getByText('The code is the same.'));
   expect(await dialog.innerText()).not.toContain('secret');
   expect(await dialog.locator('details').textContent()).toContain('longshore deployment rollback greets v1');
   expect(await axe(page)).toEqual([]);
-  await click(button(dialog, 'Lead calls to v1'));
+  await click(button(dialog, 'Roll back to v1'));
   await sees(dialog.getByText('Calls of greets reach v1 now'));
   expect(count()).toBe(3);
   expect(await recordOf(platform, newer)).toMatchObject({ rollout: { state: 'withdrawn' } });
   await button(dialog, 'Close').click();
-  await sees(version(page, 1).getByText('serves'));
+  await sees(version(page, 1).getByText('gets calls'));
 });
 
 test('job 8: stop, start and scale, in 3 clicks each; Escape leaves it as it is', async ({
@@ -89,6 +89,7 @@ test('job 8: stop, start and scale, in 3 clicks each; Escape leaves it as it is'
   expect(await recordOf(platform, older)).toMatchObject({ active: false });
   await button(dialog, 'Close').click();
   await sees(version(page, 1).getByText('STOPPED'));
+  await sees(page.getByText('v1 is stopped, so calls of it are refused'));
   await click(button(version(page, 1), 'Start …'));
   await click(button(dialog, 'Start v1'));
   await sees(dialog.getByText('greets v1 takes calls again'));
@@ -98,6 +99,7 @@ test('job 8: stop, start and scale, in 3 clicks each; Escape leaves it as it is'
   const scale = clicker();
   await scale.click(row(page, 'greets').getByRole('link', { name: 'greets', exact: true }));
   await scale.click(button(version(page, 1), 'Scale …'));
+  await sees(dialog.getByText(/^Now: \d+ containers?; there may be \d+ to \d+/));
   await dialog.getByRole('spinbutton').fill('2');
   expect(await dialog.locator('details').textContent()).toContain('longshore deployment scale greets/v1 2');
   await scale.click(button(dialog, 'Keep 2'));
@@ -115,6 +117,8 @@ test('job 9: call it by a form, in 2 clicks; the answer is text', async ({
   await signIn(platform, page);
   const { click, count } = clicker();
   await click(row(page, 'echoes').getByRole('link', { name: 'echoes', exact: true }));
+  await sees(page.getByText('Every field is needed.'));
+  expect(await page.locator('form p.error').count()).toBe(0);
   await page.getByLabel('name', { exact: true }).fill('<img src=x onerror="document.title=1">');
   await page.getByLabel('count (a whole number)').fill('3');
   await click(button(page, 'Call'));
@@ -126,8 +130,12 @@ test('job 9: call it by a form, in 2 clicks; the answer is text', async ({
   expect([await page.locator('img').count(), await page.title()]).toEqual([0, expect.stringContaining('echoes')]);
   const copies = page.locator('details', { hasText: 'Copy as curl' }).locator('code');
   const said = (await copies.allTextContents()).join('\n');
-  for (const part of ['curl -H', 'requests.post(', "longshore invoke echoes --version 1 --data '{"])
+  for (const part of ['curl -H', 'requests.post(', "longshore invoke echoes --data '{", 'export LONGSHORE_TOKEN='])
     expect(said).toContain(part);
+  expect(said).not.toContain('/endpoint/echoes/v1');
+  await page.getByText('Copy as curl').click();
+  await page.getByLabel('v1 alone').check();
+  expect((await copies.allTextContents()).join('\n')).toContain('longshore invoke echoes --version 1');
   await button(page, 'As JSON').click();
   await page.getByLabel('Input, as a JSON object').fill('[1]');
   await sees(page.getByText('An input is a JSON object.'));
@@ -155,6 +163,9 @@ test('job 10: chat with a model, and see the time to its first token, in 1 click
   expect(count()).toBe(1);
   expect(await page.getByText('first token after').locator('..').innerText()).toMatch(/\d m?s/);
   expect(await axe(page)).toEqual([]);
+  const copies = await page.locator('details', { hasText: 'Copy as curl' }).locator('code').allTextContents();
+  expect(copies.join('\n')).toContain('pause_ms');
+  expect(copies.join('\n')).not.toContain('word1');
   await button(page, 'New conversation').click();
   expect(await page.getByLabel('Conversation').locator('li').count()).toBe(0);
 });
@@ -279,6 +290,11 @@ test('job 13: change a secret, and find a file in a volume, in 3 clicks each', a
   await secret.click(button(page, 'Change …'));
   const dialog = page.getByRole('dialog');
   await dialog.getByLabel('Value').fill('never shown again');
+  const value = dialog.getByRole('textbox', { name: 'Value' });
+  expect(await value.getAttribute('class')).toBe('masked');
+  await dialog.getByLabel('Show it').check();
+  expect(await value.getAttribute('class')).toBe('');
+
   expect(await dialog.locator('details').textContent()).not.toContain('never shown');
   await secret.click(button(dialog, 'Set it'));
   await sees(dialog.getByText('MODEL_KEY is set'));

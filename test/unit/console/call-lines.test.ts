@@ -1,5 +1,13 @@
 import { expect, test } from 'vitest';
-import { fieldsOf, inputOf, invokeLine, problemOf, pythonCall, pythonOf } from '../../../console/parts/call-lines.ts';
+import {
+  fieldsOf,
+  inputOf,
+  invokeLine,
+  latestOf,
+  problemOf,
+  pythonCall,
+  pythonOf,
+} from '../../../console/parts/call-lines.ts';
 
 const CONFIG = JSON.stringify({
   inputs: { fields: { name: { type: 'String' }, count: { type: 'Integer' }, more: { type: 'JSON' } } },
@@ -25,8 +33,16 @@ test('typed texts make the input, and a wrong one is told with its field', () =>
     '',
     '',
     'An input is a JSON object.',
-    'This is not JSON.',
+    expect.stringMatching(/^This is not JSON: ./),
   ]);
+});
+
+test('the address of the latest version is that of one version without its number', () => {
+  const shop = { name: 'a b', version: 12 };
+  expect(latestOf('http://h/endpoint/a%20b/v12', shop)).toBe('http://h/endpoint/a%20b');
+  expect(latestOf('http://h/pod/a%20b/v12/8000', shop)).toBe('http://h/pod/a%20b/8000');
+  for (const url of ['http://h/endpoint/public/77', 'http://shop-v12.h', 'http://h/endpoint/a%20b/v1'])
+    expect(latestOf(url, shop)).toBe(url);
 });
 
 test('a call is copied as Python and as a command', () => {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { configChanges } from '../../../console/parts/config-diff.ts';
+import { configChanges, inWords } from '../../../console/parts/config-diff.ts';
 
 test('each value that differs is named by its place, and variables by their names alone', () => {
   const before = { runtime: { memory: 128, gpus: ['T4'] }, extra: { recipe: 'a' }, env: ['A=1', 'B=2', 'C=3'] };
@@ -11,4 +11,17 @@ test('each value that differs is named by its place, and variables by their name
     { field: 'workers', from: undefined, to: '2' },
   ]);
   expect(configChanges('', '{}')).toEqual([]);
+});
+
+test('resources are told in the units of the app', () => {
+  const told = [
+    { field: 'runtime.cpu', from: '500', to: '250' },
+    { field: 'runtime.memory', from: undefined, to: '512' },
+    { field: 'workers', from: '1', to: '2' },
+  ].map(inWords);
+  expect(told.map(({ field, from, to }) => [field, from, to])).toEqual([
+    ['cpu', '0.5', '0.25'],
+    ['memory', undefined, '512 MiB'],
+    ['workers', '1', '2'],
+  ]);
 });
