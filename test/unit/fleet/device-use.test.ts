@@ -69,7 +69,7 @@ test('a leased GPU is idle after ten minutes of its holder, and a free one never
     machines: { all: () => [machine] },
     containers: { ofMachine: () => [{ row }] },
     deviceUses: uses,
-    clock,
+    clock: { nowMs: () => clock.now, monotonicMs: () => clock.now },
   } as unknown as ConstructorParameters<typeof GpuMap>[0]);
   const idleOf = async () =>
     (await map.list({ workspaceId: null }, {})).map(({ standing, idleSinceMs }) => [standing, idleSinceMs]);
