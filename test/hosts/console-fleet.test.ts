@@ -167,8 +167,8 @@ test('job 16: drain a machine, and see what is left there', async ({ world, faul
   await sees(page.getByRole('dialog').getByText('It drains'));
   await sees(machine.getByText(/Drains: |Drained: /));
   await page.getByRole('button', { name: 'Close' }).click();
-  await machine.getByRole('button', { name: /^Uncordon/ }).click();
-  await page.getByRole('button', { name: 'Uncordon it' }).click();
+  await machine.getByRole('button', { name: /^Stop draining/ }).click();
+  await page.getByRole('button', { name: 'Let it serve again' }).click();
   await page.getByRole('button', { name: 'Close' }).click();
   await sees(machine.getByText('available'));
 });

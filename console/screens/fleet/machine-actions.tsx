@@ -1,6 +1,7 @@
 // Actions of an operator on a machine and its GPUs: keep new work away, let it come again, have everything leave.
 import { may } from '../../api/session.ts';
 import { Action } from '../../parts/action.tsx';
+import { counted } from '../../parts/counted.ts';
 import { word } from '../../parts/word.ts';
 
 interface OfMachine {
@@ -12,7 +13,8 @@ interface OfMachine {
 
 const callTo = (path: string) => ({ method: 'POST', path, body: {} }) as const;
 
-export function Drain({ machineId, name, done }: OfMachine) {
+/** Drains a machine. `count`: containers that run there; absent: not known. */
+export function Drain({ machineId, name, count, done }: OfMachine & { readonly count?: number }) {
   if (!may('POST /gateway/workers/{workerId}/drain')) return null;
   return (
     <Action
@@ -24,7 +26,11 @@ export function Drain({ machineId, name, done }: OfMachine) {
       said={() => <p>It drains. The list of machines shows what is left there, and what blocks it.</p>}
       onDone={done}
     >
-      <p>Nothing new comes to the machine. What runs there leaves when it is idle, within 30 minutes.</p>
+      <p>
+        {count === undefined ? '' : `${counted(count, 'container')} ${count === 1 ? 'runs' : 'run'} there. `}
+        Nothing new comes to the machine. Containers that serve calls wait for their replacement elsewhere, and those
+        that work on tasks end them. After 30 minutes the rest is stopped, and its tasks run again elsewhere.
+      </p>
     </Action>
   );
 }
@@ -46,13 +52,13 @@ export function Cordon({ machineId, name, done }: OfMachine) {
   );
 }
 
-export function Uncordon({ machineId, name, done }: OfMachine) {
+export function Uncordon({ machineId, name, isDrain, done }: OfMachine & { readonly isDrain: boolean }) {
   if (!may('POST /gateway/workers/{workerId}/uncordon')) return null;
   return (
     <Action
-      label="Uncordon"
-      question={`Uncordon ${name}?`}
-      sure="Uncordon it"
+      label={isDrain ? 'Stop draining' : 'Uncordon'}
+      question={isDrain ? `Stop draining ${name}?` : `Uncordon ${name}?`}
+      sure={isDrain ? 'Let it serve again' : 'Uncordon it'}
       call={callTo(`/gateway/workers/${encodeURIComponent(machineId)}/uncordon`)}
       line={`longshore worker uncordon ${word(machineId)}`}
       said={() => <p>New containers may be placed there again.</p>}

@@ -79,13 +79,24 @@ const TONES: Readonly<Record<string, readonly [string, string]>> = {
   pending: ['wait', '◐'],
   registered: ['bad', '✕'],
   disabled: ['calm', '○'],
+  draining: ['wait', '◐'],
+  drained: ['calm', '○'],
 };
 const WORDS: Readonly<Record<string, string>> = {
   available: 'takes containers',
   pending: 'has not joined yet',
   registered: 'its agent is not connected',
   disabled: 'takes nothing new',
+  draining: 'takes nothing new, and what runs there leaves',
+  drained: 'takes nothing new, and nothing runs there',
 };
+
+/** The status, and what an operator has asked for beside it. */
+function stateOf({ status }: Machine, worker: Worker | undefined): string {
+  const drain = worker?.drain ?? null;
+  if (status !== 'disabled' || drain === null) return status;
+  return drain.remaining === 0 ? 'drained' : 'draining';
+}
 
 const GIB = 1024;
 const nameOf = ({ id, host }: Machine): string => shownText(host?.hostname || id.slice(0, 8));
@@ -101,7 +112,8 @@ function Row({
   readonly isWhole: boolean;
   readonly again: () => void;
 }) {
-  const [tone, shape] = TONES[machine.status] ?? ['wait', '◐'];
+  const state = stateOf(machine, worker);
+  const [tone, shape] = TONES[state] ?? ['wait', '◐'];
   const name = nameOf(machine);
   const { machineMetrics: use } = machine;
   return (
@@ -109,12 +121,12 @@ function Row({
       <p>
         <span class={`state ${tone}`}>
           <span aria-hidden="true">{shape} </span>
-          {shownText(machine.status)}
+          {shownText(state)}
         </span>{' '}
         <a href={`${root}/fleet/machines/${encodeURIComponent(machine.id)}`}>
           <code>{shownText(machine.id)}</code>
         </a>{' '}
-        pool {shownText(machine.poolName)}: {WORDS[machine.status] ?? ''}
+        pool {shownText(machine.poolName)}: {WORDS[state] ?? ''}
         <span class="faint"> {machine.lastKeepalive === '' ? '' : `seen ${agoOf(machine.lastKeepalive)}`}</span>
       </p>
       <p class="faint">
@@ -137,11 +149,13 @@ function Row({
       {worker === undefined ? null : (
         <div class="actions">
           {worker.cordonRequested ? (
-            <Uncordon machineId={worker.id} name={name} done={again} />
+            <Uncordon machineId={worker.id} name={name} isDrain={worker.drain !== null} done={again} />
           ) : (
             <Cordon machineId={worker.id} name={name} done={again} />
           )}
-          <Drain machineId={worker.id} name={name} done={again} />
+          {worker.drain === null ? (
+            <Drain machineId={worker.id} name={name} count={worker.activeContainers.length} done={again} />
+          ) : null}
         </div>
       )}
       {isWhole ? <Host machine={machine} /> : null}
@@ -150,12 +164,18 @@ function Row({
 }
 
 const BLOCKS: Readonly<Record<string, string>> = {
-  tasks: 'works on tasks',
   replacement: 'waits for its replacement',
   made_by_hand: 'was made by hand, and stays until somebody stops it',
   stopping: 'stops',
   machine_away: 'is on a machine that does not talk',
 };
+
+/** Why a container is still there: what it waits for, and the tasks on which it works. */
+function staysBecause({ why, attempts }: NonNullable<Worker['drain']>['blockedBy'][number]): string {
+  const tasks = attempts === 0 ? 'ends its tasks' : `works on ${counted(attempts, 'task')}`;
+  if (why === 'tasks') return tasks;
+  return `${BLOCKS[why] ?? shownText(why)}${attempts === 0 ? '' : `, and ${tasks}`}`;
+}
 
 function Draining({ drain }: { readonly drain: NonNullable<Worker['drain']> }) {
   return (
@@ -168,8 +188,7 @@ function Draining({ drain }: { readonly drain: NonNullable<Worker['drain']> }) {
       <ul>
         {drain.blockedBy.map((one) => (
           <li key={one.containerId}>
-            <code>{shownText(one.containerId)}</code> {BLOCKS[one.why] ?? shownText(one.why)}
-            {one.attempts === 0 ? '' : ` (${one.attempts})`}
+            <code>{shownText(one.containerId)}</code> {staysBecause(one)}
             {one.detail === '' ? '' : `: ${shownText(one.detail)}`}
           </li>
         ))}
