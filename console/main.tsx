@@ -1,13 +1,13 @@
 // The console's first script: signs in, then shows the screen that the address names. A person without a session is led
 // to the sign-in, and back to where the address led.
 import { render } from 'preact';
-import lazy from 'preact-iso/lazy';
 import { LocationProvider, Route, Router, useLocation, useRoute } from 'preact-iso/router';
 import { useEffect, useState } from 'preact/hooks';
 import type { FunctionComponent } from 'preact';
 import { apiErrorOf, root } from './api/client.ts';
 import type { ApiError } from './api/client.ts';
 import { look, may, segmentOf, signedIn, workspaceAt } from './api/session.ts';
+import { later } from './parts/later.tsx';
 import { Failure, Skeleton } from './parts/notices.tsx';
 import { firstPath, fleetPlaces, homeOf, Shell } from './parts/shell.tsx';
 import { shownText } from './parts/hostile.ts';
@@ -81,7 +81,7 @@ const FURTHER = PLACES.map(({ title, path, Screen, isShown }) => ({
   Page: inWorkspace<never>(Screen, () => title, isShown),
 }));
 
-const Fleet = lazy(() => import('./screens/fleet/fleet.tsx'));
+const Fleet = later(async () => (await import('./screens/fleet/fleet.tsx')).Fleet);
 
 /** A screen of the whole installation, in the frame. */
 function FleetPage() {

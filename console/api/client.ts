@@ -55,19 +55,32 @@ interface Sent {
 /** Refusals of a session that is over, as the REST API and the gateway word them. */
 const NO_SESSION: ReadonlySet<string> = new Set(['Unauthorized', 'invalid or missing token']);
 
+/** Milliseconds after which a read is sent once more that got no answer. */
+const AGAIN_MS = 300;
+
 /** Sends a request below `/console` with the session's key, and gives the answer of any status. @throws ApiError */
 export function sendBelow(path: string, { headers = {}, ...init }: RequestInit): Promise<Response> {
   const key = keyOf();
   const own = key === null ? {} : { 'x-longshore-console': key };
-  return fetch(`${root}${path}`, {
-    ...init,
-    cache: 'no-store',
-    credentials: 'same-origin',
-    headers: { ...(headers as Readonly<Record<string, string>>), ...own },
-  }).catch((error: unknown) => {
-    if (init.signal?.aborted === true) throw error;
-    throw new ApiError(0, { message: 'the scheduler does not answer' });
-  });
+  const once = () =>
+    fetch(`${root}${path}`, {
+      ...init,
+      cache: 'no-store',
+      credentials: 'same-origin',
+      headers: { ...(headers as Readonly<Record<string, string>>), ...own },
+    });
+  const isRead = init.method === undefined || init.method === 'GET';
+  return once()
+    .catch(async (error: unknown) => {
+      // A browser drops its requests when the machine gets a network interface, as with the start of a container.
+      if (!isRead || init.signal?.aborted === true) throw error;
+      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+      return await once();
+    })
+    .catch((error: unknown) => {
+      if (init.signal?.aborted === true) throw error;
+      throw new ApiError(0, { message: 'the scheduler does not answer' });
+    });
 }
 
 /** Sends a request below `/console`. @throws ApiError */

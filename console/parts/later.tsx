@@ -3,6 +3,9 @@ import type { FunctionComponent } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { Skeleton } from './notices.tsx';
 
+/** Milliseconds after which a file that did not come is asked for once more. */
+const AGAIN_MS = 300;
+
 /** A component whose file is loaded with its first use. A file that does not come says how to go on. */
 export function later<P extends object>(load: () => Promise<FunctionComponent<P>>): FunctionComponent<P> {
   let loaded: FunctionComponent<P> | undefined;
@@ -11,13 +14,18 @@ export function later<P extends object>(load: () => Promise<FunctionComponent<P>
     const [isLost, setLost] = useState(false);
     useEffect(() => {
       if (loaded !== undefined) return;
-      load().then(
-        (component) => {
-          loaded = component;
-          setLoaded(() => component);
-        },
-        () => setLost(true),
-      );
+      load()
+        .catch(async () => {
+          await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+          return await load();
+        })
+        .then(
+          (component) => {
+            loaded = component;
+            setLoaded(() => component);
+          },
+          () => setLost(true),
+        );
     }, []);
     if (Loaded !== undefined) return <Loaded {...props} />;
     if (!isLost) return <Skeleton />;

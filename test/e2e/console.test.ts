@@ -61,6 +61,17 @@ test('a link signs a browser in once, and leaves it no token', async ({
   await sees(page.getByText('this link was used'));
 });
 
+test('a page whose script did not come is loaded again', async ({ platform, page }) => {
+  let dropped = 0;
+  await page.route(/\/assets\/main-[^/]*\.js$/, async (route) => {
+    dropped += 1;
+    await (dropped === 1 ? route.abort('connectionfailed') : route.continue());
+  });
+  await page.goto(`${platform.url}/console/`);
+  await sees(page.getByRole('button', { name: 'Sign in' }));
+  expect(dropped).toBe(2);
+});
+
 test('a pasted token signs in; an empty workspace says how to begin; sign-out ends it', async ({
   platform,
   world: _world,

@@ -14,7 +14,8 @@ const AXE = readFileSync(join(import.meta.dirname, '../../node_modules/axe-core/
 export const test = base.extend('faults', async ({ page, platform }, { onCleanup }): Promise<readonly string[]> => {
   const faults: string[] = [];
   page.on('console', (message) => {
-    if (message.type() === 'error' && !isRefusal(message.text())) faults.push(message.text());
+    if (message.type() === 'error' && !isRefusal(message.text()) && !isOfMachine(message.text()))
+      faults.push(message.text());
   });
   page.on('pageerror', (error) => faults.push(String(error)));
   page.on('request', (request) => {
@@ -28,6 +29,9 @@ export const test = base.extend('faults', async ({ page, platform }, { onCleanup
   onCleanup(() => expect(faults).toEqual([]));
   return faults;
 });
+
+/** Chromium drops what it loads when a container's network appears on the machine. The console asks again. */
+const isOfMachine = (text: string): boolean => text.includes('net::ERR_NETWORK_CHANGED');
 
 /** Chromium logs each answer above 399: those of a session that is over, and of a task that is gone, are expected. */
 const isRefusal = (text: string): boolean => /status of 40[14]/.test(text);

@@ -18,7 +18,7 @@ const SCREENS: Readonly<Record<string, FunctionComponent<{ readonly id: string }
   audit: Audit,
 };
 
-export default function Fleet({ screen, id }: { readonly screen: string; readonly id: string }) {
+export function Fleet({ screen, id }: { readonly screen: string; readonly id: string }) {
   const Screen = SCREENS[screen];
   return Screen === undefined ? <h1>There is no such screen</h1> : <Screen id={id} />;
 }

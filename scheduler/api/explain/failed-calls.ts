@@ -16,9 +16,10 @@ export function failureLogs({ taskId, containerId, failureReason }: TaskRecord):
 
 /** The command that shows more of a failed task: one that no container began wrote nothing. */
 const lookOf = (record: TaskRecord, name: string): string =>
-  record.containerId === null
-    ? `no container began it: \`longshore explain ${shellWord(name)}\` says whether its containers have a place now`
-    : failureLogs(record);
+  record.containerId === null ? unbegunStep(name) : failureLogs(record);
+
+export const unbegunStep = (name: string): string =>
+  `no container began it: \`longshore explain ${shellWord(name)}\` says whether its containers have a place now`;
 
 /** Recent calls of a deployment, and the newest one that failed with its result. */
 export interface CallsThatEnded {

@@ -26,7 +26,7 @@ import {
   waitingOf as scalingWaits,
 } from './deployment.ts';
 import { attemptRecord, attemptsOf as knownAttempts, errorLine } from '../../tasks/records/attempts-of.ts';
-import { failureLogs } from './failed-calls.ts';
+import { failureLogs, unbegunStep } from './failed-calls.ts';
 import { hostOf } from '../../tasks/webhooks/deliveries.ts';
 import { startTimes } from './starts.ts';
 import type { ContainerStart } from './starts.ts';
@@ -283,7 +283,8 @@ function stepsOf(facts: TaskFacts): string[] {
   if (record.status === 'COMPLETE') return [`\`longshore task get ${record.taskId}\` shows its result`];
   if (isTerminalTask(record.status)) {
     const cure = cureOfTask(record.failureReason, record.result);
-    return attemptsOf(facts).length > 0 ? [...(cure === undefined ? [] : [cure]), logs] : [];
+    if (attemptsOf(facts).length > 0) return [...(cure === undefined ? [] : [cure]), logs];
+    return record.status === 'CANCELLED' || deploymentName === '' ? [] : [unbegunStep(deploymentName)];
   }
   if (record.status === 'RUNNING') return [logs];
   if (facts.queueControl?.paused === true) return [resumeStep(deploymentName)];

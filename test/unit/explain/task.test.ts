@@ -231,7 +231,7 @@ describe('a task', () => {
     expect(explained({}, waited)).toMatchObject({
       summary: 'task t of hello/v3 is EXPIRED (expired): no container began it',
       task: { attempts: [] },
-      next_steps: [],
+      next_steps: ['no container began it: `longshore explain hello/v3` says whether its containers have a place now'],
     });
   });
 

@@ -33,6 +33,19 @@ const ASSET_POLICY = "default-src 'none'; connect-src 'self'";
 const ICON =
   "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cpath d='M2 10h12l-2 4H4zM7 2h2v7H7z' fill='%232f6fdb'/%3E%3C/svg%3E";
 
+/**
+ * Loads the page again when a script or the styles did not come. Browsers drop what they load when a network interface
+ * appears, and each container's start makes one where the browser runs on the machine itself.
+ */
+const LOADER = `addEventListener('error', ({ target }) => {
+  if (!(target instanceof HTMLScriptElement || target instanceof HTMLLinkElement)) return;
+  const count = Number(sessionStorage.getItem('longshore-console-loads'));
+  sessionStorage.setItem('longshore-console-loads', String(count + 1));
+  if (count < 3) setTimeout(() => location.reload(), 300 * 2 ** count);
+  else addEventListener('load', () => { document.getElementById('app').textContent = 'The console did not load. Load the page again.'; });
+}, true);
+addEventListener('load', () => { if (document.getElementById('app').firstChild) sessionStorage.removeItem('longshore-console-loads'); });`;
+
 /** @param base - what leads from the page's address to `/console/` */
 const pageOf = (
   { entry, styles, worker }: { readonly entry: string; readonly styles: readonly string[]; readonly worker: string },
@@ -46,6 +59,7 @@ const pageOf = (
 <meta name="color-scheme" content="light dark">
 <title>Longshore</title>
 <link rel="icon" href="${ICON}">
+<script nonce="${nonce}">${LOADER}</script>
 ${styles
   .map(
     (style) => `<link rel="stylesheet" href="${base}assets/${style}">
