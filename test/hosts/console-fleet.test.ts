@@ -94,7 +94,7 @@ test('job 14: which GPUs are busy, free and out, why, and the cure', async ({ wo
   expect(count()).toBe(1);
   // The first step of the cure, which asks before it acts.
   await click(out.getByRole('button', { name: /^Drain/ }));
-  await sees(page.getByText('What runs there leaves when it is idle'));
+  await sees(page.getByText('After 30 minutes the rest is stopped'));
   expect(count()).toBe(2);
   await page.getByRole('button', { name: 'Leave it' }).click();
   // A GPU that somebody holds, by the keyboard alone.
