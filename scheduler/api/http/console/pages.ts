@@ -7,6 +7,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { AppError } from '#shared/errors.ts';
 import type { ConsoleFiles, Encoding } from '../../ops/console-files.ts';
 import { CONSOLE_BASE } from './address.ts';
+import { takesEncoding } from './encodings.ts';
 
 const policyFor = (nonce: string, isTerminal: boolean): string =>
   [
@@ -113,9 +114,5 @@ export function registerPages(scope: FastifyInstance, { files }: { readonly file
   scope.get('/*', page);
 }
 
-function encodingFor({ headers }: FastifyRequest): Encoding {
-  const taken = (headers['accept-encoding'] ?? '').split(',').map((one) => one.trim());
-  const takes = (name: string): boolean =>
-    taken.some((one) => one.split(';', 1)[0] === name && !/;\s*q=0(?:\.0*)?$/.test(one));
-  return takes('br') ? 'br' : takes('gzip') ? 'gzip' : 'identity';
-}
+const encodingFor = (request: FastifyRequest): Encoding =>
+  takesEncoding(request, 'br') ? 'br' : takesEncoding(request, 'gzip') ? 'gzip' : 'identity';
