@@ -1,6 +1,7 @@
 // Requests of the console: all through the passage below `/console/api`, with the key that is the session's other half.
 // A refusal becomes an ApiError with the scheduler's own sentence, so that every screen can say what happened.
 // Invariant: no token is ever kept here.
+import { onceMore } from './once-more.ts';
 
 /** Where the console is served, such as `/console`; a proxy may put a path before it. */
 export const root = ((): string => {
@@ -55,9 +56,6 @@ interface Sent {
 /** Refusals of a session that is over, as the REST API and the gateway word them. */
 const NO_SESSION: ReadonlySet<string> = new Set(['Unauthorized', 'invalid or missing token']);
 
-/** Milliseconds after which a read is sent once more that got no answer. */
-const AGAIN_MS = 300;
-
 /** Sends a request below `/console` with the session's key, and gives the answer of any status. @throws ApiError */
 export function sendBelow(path: string, { headers = {}, ...init }: RequestInit): Promise<Response> {
   const key = keyOf();
@@ -70,17 +68,10 @@ export function sendBelow(path: string, { headers = {}, ...init }: RequestInit):
       headers: { ...(headers as Readonly<Record<string, string>>), ...own },
     });
   const isRead = init.method === undefined || init.method === 'GET';
-  return once()
-    .catch(async (error: unknown) => {
-      // A browser drops its requests when the machine gets a network interface, as with the start of a container.
-      if (!isRead || init.signal?.aborted === true) throw error;
-      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
-      return await once();
-    })
-    .catch((error: unknown) => {
-      if (init.signal?.aborted === true) throw error;
-      throw new ApiError(0, { message: 'the scheduler does not answer' });
-    });
+  return onceMore(once, () => isRead && init.signal?.aborted !== true).catch((error: unknown) => {
+    if (init.signal?.aborted === true) throw error;
+    throw new ApiError(0, { message: 'the scheduler does not answer' });
+  });
 }
 
 /** Sends a request below `/console`. @throws ApiError */

@@ -1,10 +1,8 @@
 // Parts of the console that are loaded when they are shown, so that the first script stays small.
 import type { FunctionComponent } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
+import { onceMore } from '../api/once-more.ts';
 import { Skeleton } from './notices.tsx';
-
-/** Milliseconds after which a file that did not come is asked for once more. */
-const AGAIN_MS = 300;
 
 /** A component whose file is loaded with its first use. A file that does not come says how to go on. */
 export function later<P extends object>(load: () => Promise<FunctionComponent<P>>): FunctionComponent<P> {
@@ -14,18 +12,13 @@ export function later<P extends object>(load: () => Promise<FunctionComponent<P>
     const [isLost, setLost] = useState(false);
     useEffect(() => {
       if (loaded !== undefined) return;
-      load()
-        .catch(async () => {
-          await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
-          return await load();
-        })
-        .then(
-          (component) => {
-            loaded = component;
-            setLoaded(() => component);
-          },
-          () => setLost(true),
-        );
+      onceMore(load).then(
+        (component) => {
+          loaded = component;
+          setLoaded(() => component);
+        },
+        () => setLost(true),
+      );
     }, []);
     if (Loaded !== undefined) return <Loaded {...props} />;
     if (!isLost) return <Skeleton />;
