@@ -20,6 +20,7 @@ import {
   oneWorkerTexts,
   rejectionStep,
   rejectionTexts,
+  rejectionWords,
   warmSecondsOf,
   withoutNumbers,
 } from './texts.ts';
@@ -361,19 +362,20 @@ export function waitSteps(
   return isComing ? [] : [...ofPools, ...placeSteps(all, pool)];
 }
 
-/** Why containers have no place, as the end of a sentence: what most of them lack. */
-function placelessBecause({ containers: all }: ExplainedScaling, pool: NamedPool): string[] {
-  const [first] = placeTexts(all, pool).slice(0, 1);
-  return first === undefined ? [] : [first.replaceAll(/ \(\w+\)(?=,|$)/g, '')];
-}
+/** Why containers have no place, as the end of a sentence: what the first group of them lacks. */
+const placelessBecause = ({ containers: all }: ExplainedScaling, pool: NamedPool): string[] =>
+  placeTexts(all, pool, rejectionWords).slice(0, 1);
 
 /** Texts of the PENDING containers, grouped by the thing they wait for. */
-export function placeTexts(all: readonly ExplainedContainer[], pool: NamedPool): string[] {
+export function placeTexts(
+  all: readonly ExplainedContainer[],
+  pool: NamedPool,
+  textsOf: typeof rejectionTexts = rejectionTexts,
+): string[] {
   const groups = new Map<string, number>();
   for (const one of all) {
     if (one.state !== 'PENDING') continue;
-    const text =
-      Object.keys(one.rejections).length === 0 ? noMachine(one) : rejectionTexts(one.rejections, pool).join(', ');
+    const text = Object.keys(one.rejections).length === 0 ? noMachine(one) : textsOf(one.rejections, pool).join(', ');
     groups.set(text, (groups.get(text) ?? 0) + 1);
   }
   return [...groups].map(([text, count]) => `${containers(count)} without a place: ${text}`);

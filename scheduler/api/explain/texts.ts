@@ -158,16 +158,29 @@ function adviceOf(reason: string, { name, lack }: NamedPool): Advice {
   };
 }
 
-/** Rejections as texts, the most frequent first: `2 machines are without enough free CPU (cpu)`. */
-export function rejectionTexts(
+/** Rejections as texts, the most frequent first: `2 machines without enough free CPU`. */
+export const rejectionWords = (
   rejections: Readonly<Record<string, number>>,
   pool: NamedPool = NO_POOL,
-): readonly string[] {
-  return Object.entries(rejections)
+): readonly string[] => byCount(rejections).map(([reason, count]) => rejectionText(reason, count, pool));
+
+/** The same with the names of the reasons: `2 machines without enough free CPU (cpu)`. */
+export const rejectionTexts = (
+  rejections: Readonly<Record<string, number>>,
+  pool: NamedPool = NO_POOL,
+): readonly string[] =>
+  byCount(rejections).map(([reason, count]) => `${rejectionText(reason, count, pool)} (${reason})`);
+
+const byCount = (rejections: Readonly<Record<string, number>>): readonly (readonly [string, number])[] =>
+  Object.entries(rejections)
     .filter(([, count]) => count > 0)
-    .toSorted((a, b) => b[1] - a[1])
-    .map(([reason, count]) => `${count} machine${count === 1 ? '' : 's'} ${adviceOf(reason, pool).says} (${reason})`);
-}
+    .toSorted((a, b) => b[1] - a[1]);
+
+const rejectionText = (reason: string, count: number, pool: NamedPool): string =>
+  `${counted(count, 'machine')} ${rejectionSays(reason, pool)}`;
+
+/** The text of a reason behind "3 machines ". */
+export const rejectionSays = (reason: string, pool: NamedPool = NO_POOL): string => adviceOf(reason, pool).says;
 
 /**
  * Conditions as texts, the most frequent first: `DiskPressure on 2 machines: too little free disk …`.

@@ -17,7 +17,7 @@ import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
 import type { ContainerRegistry } from '../../fleet/containers/container-registry.ts';
 import { shownGrowth } from './growth.ts';
 import { reservationText } from './reservation.ts';
-import { rejectionStep, rejectionTexts } from './texts.ts';
+import { rejectionSays, rejectionStep, rejectionTexts } from './texts.ts';
 
 /** Groups that one look names. */
 export const MOST_GROUPS = 200;
@@ -130,10 +130,7 @@ function textsOf(
     wait.mainReason === null
       ? 'placement has not looked at it yet'
       : said.length === 0
-        ? rejectionTexts({ [wait.mainReason]: 1 }, pool)
-            .join('')
-            .replace(/^1 machine /, '')
-            .replace(/ \(\w+\)$/, '')
+        ? rejectionSays(wait.mainReason, pool)
         : said.join('; ');
   const step = coming === undefined ? growth.find((one) => one.step !== '')?.step : '';
   return { text, step: step ?? (wait.mainReason === null ? '' : rejectionStep(wait.mainReason, pool)) };
