@@ -5,11 +5,12 @@ import type { JSX } from 'preact';
 import { useRef, useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 import type { GpuList, GpuMachine, GpuMapList, GpuRecord } from '#shared/api/rest/gpus.ts';
-import { queryOf, rest, root } from '../../api/client.ts';
+import { apiErrorOf, queryOf, rest, root } from '../../api/client.ts';
 import { signedIn } from '../../api/session.ts';
 import { useLive } from '../../live/live.ts';
 import { useResource } from '../../live/resource.ts';
 import { commandsIn, shownText } from '../../parts/hostile.ts';
+import type { Page } from '../../parts/list.tsx';
 import { Command, Shown, Twin } from '../../parts/notices.tsx';
 import { Sentence } from '../../parts/text.tsx';
 import { agoOf, spanOf } from '../../parts/time.ts';
@@ -55,7 +56,7 @@ export function Gpus() {
             {data.length === 0 ? null : view === 'table' ? (
               <Table key={pool} pool={pool} />
             ) : (
-              <Grid key={pool} pool={pool} first={data} next={next} />
+              <Grid key={pool} pool={pool} first={{ data, next }} />
             )}
             {counts.idle === 0 ? null : <Idle pool={pool} count={counts.idle} />}
           </>
@@ -197,45 +198,52 @@ function GpuActions({ gpu, again }: { readonly gpu: GpuRecord; readonly again: (
   );
 }
 
-interface Pages<T> {
-  readonly rows: readonly T[];
-  readonly next: string;
-}
-
-/** Reads further pages behind a list that is kept fresh. */
-function useMore<T>(read: (cursor: string) => Promise<{ readonly data: readonly T[]; readonly next: string }>) {
-  const [older, setOlder] = useState<Pages<T>>();
+/** Further pages behind a first one that is kept fresh: all rows, and a button that reads the next page. */
+function useMore<T>(
+  first: Page<T>,
+  read: (cursor: string) => Promise<Page<T>>,
+  idOf: (row: T) => string,
+  label: string,
+) {
+  const [older, setOlder] = useState<Page<T>>();
   const [failure, setFailure] = useState('');
-  const more = async (next: string): Promise<void> => {
+  const next = older?.next ?? first.next;
+  const more = async (): Promise<void> => {
     try {
-      const page = await read(older?.next ?? next);
-      setOlder((before) => ({ rows: [...(before?.rows ?? []), ...page.data], next: page.next }));
+      const page = await read(next);
+      setOlder((before) => ({ data: [...(before?.data ?? []), ...page.data], next: page.next }));
       setFailure('');
     } catch (error) {
-      setFailure(error instanceof Error ? error.message : String(error));
+      setFailure(apiErrorOf(error).message);
     }
   };
-  return { older, more, failure };
+  const known = new Set(first.data.map(idOf));
+  return {
+    rows: [...first.data, ...(older?.data ?? []).filter((row) => !known.has(idOf(row)))],
+    button: (
+      <>
+        {next === '' ? null : (
+          <button type="button" onClick={() => void more()}>
+            {label}
+          </button>
+        )}
+        {failure === '' ? null : <p class="notice">They cannot be read: {shownText(failure)}</p>}
+      </>
+    ),
+  };
 }
 
 /** A row for each machine. One cell takes the focus of the keyboard; arrow keys move it, Enter shows the GPU. */
-function Grid({
-  pool,
-  first,
-  next,
-}: {
-  readonly pool: string;
-  readonly first: readonly GpuMachine[];
-  readonly next: string;
-}) {
+function Grid({ pool, first }: { readonly pool: string; readonly first: Page<GpuMachine> }) {
   const [at, setAt] = useState({ row: 0, column: 0 });
   const [shown, setShown] = useState<{ readonly machineId: string; readonly column: number }>();
   const grid = useRef<HTMLDivElement>(null);
-  const { older, more, failure } = useMore<GpuMachine>((cursor) =>
-    rest<GpuMapList>(`/gpu-map${queryOf({ pool, cursor })}`),
+  const { rows, button } = useMore(
+    first,
+    (cursor) => rest<GpuMapList>(`/gpu-map${queryOf({ pool, cursor })}`),
+    ({ id }) => id,
+    'Further machines',
   );
-  const known = new Set(first.map(({ id }) => id));
-  const rows = [...first, ...(older?.rows ?? []).filter(({ id }) => !known.has(id))];
   const lengths = rows.map(({ marks }) => marks.length);
   const here = { row: Math.min(at.row, Math.max(0, rows.length - 1)), column: at.column };
   const onKeyDown = (event: JSX.TargetedKeyboardEvent<HTMLDivElement>): void => {
@@ -294,12 +302,7 @@ function Grid({
           );
         })}
       </div>
-      {(older?.next ?? next) === '' ? null : (
-        <button type="button" onClick={() => void more(next)}>
-          Further machines
-        </button>
-      )}
-      {failure === '' ? null : <p class="notice">They cannot be read: {shownText(failure)}</p>}
+      {button}
       {shown === undefined ? null : <Chosen key={`${shown.machineId} ${shown.column}`} {...shown} />}
     </section>
   );
@@ -346,24 +349,21 @@ function One({ gpu, again }: { readonly gpu: GpuRecord; readonly again: () => vo
 
 function Table({ pool }: { readonly pool: string }) {
   const list = useResource(`gpus ${pool}`, (signal) => readGpus({ pool, limit: PAGE }, signal), EVERY_MS);
-  const { older, more, failure } = useMore<GpuRecord>((cursor) => readGpus({ pool, limit: PAGE, cursor }));
+  return <Shown of={list}>{(first) => <Pages pool={pool} first={first} />}</Shown>;
+}
+
+function Pages({ pool, first }: { readonly pool: string; readonly first: Page<GpuRecord> }) {
+  const { rows, button } = useMore(
+    first,
+    (cursor) => readGpus({ pool, limit: PAGE, cursor }),
+    ({ uuid }) => uuid,
+    'Further GPUs',
+  );
   return (
-    <Shown of={list}>
-      {({ data, next }) => {
-        const known = new Set(data.map(({ uuid }) => uuid));
-        return (
-          <>
-            <Rows gpus={[...data, ...(older?.rows ?? []).filter(({ uuid }) => !known.has(uuid))]} />
-            {(older?.next ?? next) === '' ? null : (
-              <button type="button" onClick={() => void more(next)}>
-                Further GPUs
-              </button>
-            )}
-            {failure === '' ? null : <p class="notice">They cannot be read: {shownText(failure)}</p>}
-          </>
-        );
-      }}
-    </Shown>
+    <>
+      <Rows gpus={rows} />
+      {button}
+    </>
   );
 }
 
