@@ -41,7 +41,7 @@ export interface Answer {
 /** A container of either kind takes a hundredth of a machine; a quarter of all hold a GPU each. */
 const CONTAINERS_OF_APP = 100;
 const GPUS_OF_MACHINE = 8;
-/** Deployments whose containers wait: one of so many, up to as many. */
+/** Deployments whose containers wait for a machine: one of ten, and twenty at most. */
 const WAITING = { oneOf: 10, most: 20 };
 const RUNNING_MS = 240_000;
 const GPU = 'H100';

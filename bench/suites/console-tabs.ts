@@ -15,7 +15,7 @@ export class Tabs {
     this.#plane = plane;
   }
 
-  /** Opens or closes tabs until there are so many. @throws Error when a stream is refused */
+  /** Opens or closes tabs until `count` are open. @throws Error when a stream is refused */
   async be(count: number): Promise<void> {
     for (const socket of this.#open.splice(count)) socket.destroy();
     while (this.#open.length < count) this.#open.push(await this.#dial());

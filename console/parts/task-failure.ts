@@ -2,7 +2,7 @@
 
 /** A result in parts: the text of its error, and all else. */
 export interface ReadResult {
-  /** Lines such as a traceback; empty: there is none. */
+  /** Several lines, such as a traceback; empty: the result has no such error. */
   readonly error: string;
   /** undefined: nothing else. */
   readonly rest: unknown;

@@ -65,8 +65,10 @@ export function Deployment({ workspace, home, name }: ScreenProps & { readonly n
   );
 }
 
-/** A whole explanation: the sentence, what is awaited, the details, and the steps with their commands. */
-/** @param home - the address of the workspace where shells may be opened; empty: they may not */
+/**
+ * A whole explanation: the sentence, what is awaited, the details, and the steps with their commands.
+ * @param home - the address of the workspace where shells may be opened; empty: they may not
+ */
 export function Explanation({ of, home = '' }: { readonly of: Explained; readonly home?: string }) {
   const { scaling } = of;
   return (
