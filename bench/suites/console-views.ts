@@ -62,7 +62,7 @@ export function viewsOf({ ids }: ConsolePlane): readonly View[] {
     { name: 'tokens', paths: [of(`/token/${ws}`, { limit: '100' })], isList: true },
     { name: 'webhooks', paths: [of(`/webhook/${ws}`, { limit: '100' })], isList: true },
     { name: 'limits', paths: [of(`/workspace/${ws}/limits`)] },
-    { name: 'GPU map', paths: [of('/gpu')], isList: true },
+    { name: 'GPU map', paths: [of('/gpu-map')], isList: true },
     { name: 'machines', paths: [of('/gateway/machines'), of('/gateway/workers')], isList: true },
     { name: 'waiting', paths: [of('/waiting')], isList: true },
     { name: 'pools', paths: [of('/gateway/pools'), of('/provider')], isList: true },
