@@ -2,7 +2,7 @@
 // requests count as the token's. A link with a code that counts once begins a session, or a token that was pasted.
 // Invariants: the table has hashes of secrets only. Both secrets are asked for at each request, and the token is read
 // with them, so that what is revoked ends at once and everywhere. A token has a bounded number of sessions and links.
-import { createHash, randomBytes, randomUUID, timingSafeEqual } from 'node:crypto';
+import { randomUUID, timingSafeEqual } from 'node:crypto';
 import type { Clock } from '#shared/clock.ts';
 import type { TokenId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isUuid } from '#shared/domain/ids.ts';
@@ -27,6 +27,7 @@ import { actorOf, auditEvent } from '../events/audit.ts';
 import type { Actor, RequestFacts } from '../events/audit.ts';
 import type { EventWriter } from '../events/writer.ts';
 import type { Caller } from './caller.ts';
+import { aSecret, hashOf, isSecret } from './random-secret.ts';
 import { callerOfToken } from './tokens.ts';
 
 const MINUTE_MS = 60_000;
@@ -42,11 +43,6 @@ export const MOST_OF_TOKEN = 50;
 const MOST_LISTED = 500;
 /** A use is noted once in this time. */
 const NOTED_EVERY_MS = MINUTE_MS;
-
-/** 256 bits in 43 characters. */
-const SECRET = /^[\w-]{43}$/;
-const aSecret = (): string => randomBytes(32).toString('base64url');
-const hashOf = (secret: string): Buffer => createHash('sha256').update(secret).digest();
 
 /** The two secrets of a session. */
 export interface Halves {
@@ -93,7 +89,7 @@ export class ConsoleSessions {
 
   /** Begins the session of a link. @returns undefined: no such code, or it was used or came too late */
   async enter(code: string, from: RequestFacts): Promise<Begun | undefined> {
-    if (!SECRET.test(code)) return undefined;
+    if (!isSecret(code)) return undefined;
     const nowMs = this.#clock.nowMs();
     const halves: Halves = { cookie: aSecret(), key: aSecret() };
     const times = { nowMs, expiresAtMs: nowMs + IDLE_MS, endsAtMs: nowMs + LONGEST_MS };
@@ -142,7 +138,7 @@ export class ConsoleSessions {
   }
 
   async #read(db: Queryable, { cookie, key }: Halves): Promise<FoundSession | null> {
-    if (!SECRET.test(key)) return null;
+    if (!isSecret(key)) return null;
     return this.#readCookie(db, cookie, ({ keyHash }) => timingSafeEqual(keyHash, hashOf(key)));
   }
 
@@ -151,7 +147,7 @@ export class ConsoleSessions {
     cookie: string,
     isIt: (found: { readonly session: ConsoleSessionRow; readonly keyHash: Uint8Array }) => boolean,
   ): Promise<FoundSession | null> {
-    if (!SECRET.test(cookie)) return null;
+    if (!isSecret(cookie)) return null;
     const nowMs = this.#clock.nowMs();
     const found = await consoleSessionByCookie(db, hashOf(cookie), nowMs);
     if (found === undefined || !isIt(found)) return null;
