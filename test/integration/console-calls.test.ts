@@ -1,8 +1,9 @@
 // Calls of deployments and models from the console's pages: the session is the credential, with the rights of its
 // token, and nothing else is.
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { aToken, enterConsole, sentBy } from './console-session.ts';
 import { aPlatform } from './verbs-fixture.ts';
-import type { Answer, Json, Platform } from './verbs-fixture.ts';
+import type { Answer, Platform } from './verbs-fixture.ts';
 
 const QUEUE = { stubType: 'taskqueue/deployment' };
 
@@ -15,24 +16,11 @@ afterAll(() => platform.stop());
 
 type Headers = Readonly<Record<string, string>>;
 
-async function sessionOf(token: string): Promise<Headers> {
-  const answer = await fetch(`http://${platform.address}/console/session`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ token }),
-  });
-  const { key } = (await answer.json()) as { readonly key: string };
-  return { cookie: answer.headers.get('set-cookie')?.split(';', 1)[0] ?? '', 'x-longshore-console': key };
-}
+const sessionOf = async (token: string): Promise<Headers> => sentBy(await enterConsole(platform, { token }));
 
 /** A request below the passage, without a token. */
 const ask = (line: string, headers: Headers, body?: unknown): Promise<Answer> =>
   platform.call(line.replace(' ', ' /console/api/calls'), body, { token: '', headers });
-
-async function aToken(body: Json): Promise<{ readonly id: string; readonly key: string }> {
-  const { json } = await platform.call(`POST /api/v1/token/${platform.own.workspaceId}`, body);
-  return { id: String(json['id']), key: String(json['key']) };
-}
 
 test('a call by a session is one of its token', async () => {
   const session = await sessionOf(platform.own.token);
@@ -58,7 +46,7 @@ test('without both halves, or by a token, nothing is called', async () => {
 });
 
 test('a session whose token was switched off, of another workspace, or without the right calls nothing', async () => {
-  const gone = await aToken({});
+  const gone = await aToken(platform, {});
   const session = await sessionOf(gone.key);
   await platform.call(`PATCH /api/v1/token/${platform.own.workspaceId}/${gone.id}`, { active: false });
   expect((await ask('POST /taskqueue/jobs', session, {})).status).toBe(401);
@@ -66,7 +54,7 @@ test('a session whose token was switched off, of another workspace, or without t
   const other = await sessionOf(platform.other.token);
   expect((await ask(`POST /taskqueue/id/${stubId}`, other, {})).json).toEqual({ message: 'Invalid token' });
   expect((await ask('POST /taskqueue/jobs', other, {})).status).toBe(400);
-  const reader = await sessionOf((await aToken({ scopes: ['read'] })).key);
+  const reader = await sessionOf((await aToken(platform, { scopes: ['read'] })).key);
   const refused = await ask('POST /taskqueue/jobs', reader, {});
   expect([refused.status, refused.json['error']]).toEqual([401, expect.stringContaining('lacks the scope invoke')]);
   expect((await ask('POST /v1/chat/completions', reader, { model: 'm', messages: [] })).status).toBe(403);

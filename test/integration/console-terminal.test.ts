@@ -4,6 +4,8 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { WebSocket } from 'ws';
 import { Redis } from 'ioredis';
 import { waitFor } from '../helpers/programs.ts';
+import { aToken, enterConsole, sentBy } from './console-session.ts';
+import type { ConsoleSession } from './console-session.ts';
 import { aContained } from './contained.ts';
 import type { Contained } from './contained.ts';
 import { NOBODY, aPlatform } from './verbs-fixture.ts';
@@ -20,23 +22,10 @@ afterAll(async () => {
   await platform.stop();
 });
 
-interface Session {
-  readonly cookie: string;
-  readonly key: string;
-}
-
-async function entered(token = platform.own.token): Promise<Session> {
-  const answer = await fetch(`http://${platform.address}/console/session`, {
-    method: 'POST',
-    body: JSON.stringify({ token }),
-  });
-  expect(answer.status).toBe(200);
-  const { key } = (await answer.json()) as { readonly key: string };
-  return { cookie: (answer.headers.get('set-cookie') ?? '').split(';', 1)[0] ?? '', key };
-}
+const entered = (token = platform.own.token): Promise<ConsoleSession> => enterConsole(platform, { token });
 
 const ask = (
-  { cookie, key }: Partial<Session>,
+  session: Partial<ConsoleSession>,
   containerId: unknown = held.containerId,
   headers: Readonly<Record<string, string>> = {},
 ): Promise<Answer> =>
@@ -45,14 +34,10 @@ const ask = (
     { container_id: containerId },
     {
       token: '',
-      headers: {
-        ...(cookie === undefined ? {} : { cookie }),
-        ...(key === undefined ? {} : { 'x-longshore-console': key }),
-        ...headers,
-      },
+      headers: { ...sentBy(session), ...headers },
     },
   );
-async function ticketOf(session: Session): Promise<string> {
+async function ticketOf(session: ConsoleSession): Promise<string> {
   const { status, json } = await ask(session);
   expect([status, json]).toEqual([200, { ticket: expect.stringMatching(/^[\w-]{43}$/), expires_in_seconds: 30 }]);
   return String(json['ticket']);
@@ -94,11 +79,6 @@ function visit(
   });
 }
 
-async function aToken(body: Json = {}): Promise<{ readonly id: string; readonly key: string }> {
-  const { json } = await platform.call(`POST /api/v1/token/${platform.own.workspaceId}`, body);
-  return { id: String(json['id']), key: String(json['key']) };
-}
-
 test('a ticket opens one terminal, and is in no answer but its own', async () => {
   const session = await entered();
   const ticket = await ticketOf(session);
@@ -134,7 +114,7 @@ test('a ticket counts with the cookie of its own session alone', async () => {
   const ticket = await ticketOf(session);
   await platform.call('DELETE /console/session', undefined, {
     token: '',
-    headers: { cookie: session.cookie, 'x-longshore-console': session.key },
+    headers: sentBy(session),
   });
   expect((await visit(ticket, session.cookie)).status).toBe(401);
 });
@@ -166,7 +146,7 @@ test('both halves, a full token and a container of the workspace are needed for 
   const byToken = { authorization: `Bearer ${platform.own.token}` };
   expect((await ask({}, held.containerId, byToken)).status).toBe(401);
   for (const body of [{ scopes: ['read'] }, { scopes: ['invoke'] }, { token_type: 'workspace_restricted' }]) {
-    const refused = await ask(await entered((await aToken(body)).key));
+    const refused = await ask(await entered((await aToken(platform, body)).key));
     expect([body, refused.status, refused.json['message']]).toEqual([
       body,
       401,
@@ -207,7 +187,7 @@ test.each([
   ['its token is switched off', (id: string) => `PATCH /api/v1/token/${platform.own.workspaceId}/${id}`],
   ['its session is ended', () => ''],
 ])('a terminal ends when %s', async (_what, lineOf) => {
-  const token = await aToken();
+  const token = await aToken(platform);
   const session = await entered(token.key);
   const unused = await ticketOf(session);
   const open = await visit(await ticketOf(session), session.cookie);

@@ -11,6 +11,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { MOST_OF_TOKEN } from '#scheduler/workspaces/identity/console-sessions.ts';
 import { runCommand } from '../helpers/command-line.ts';
 import { waitFor } from '../helpers/programs.ts';
+import { aToken, enterConsole, postSession, sentBy } from './console-session.ts';
+import type { ConsoleSession } from './console-session.ts';
 import { withSql } from './contract-lists.ts';
 import { aPlatform } from './verbs-fixture.ts';
 import type { Answer, Json, Platform } from './verbs-fixture.ts';
@@ -20,11 +22,6 @@ beforeAll(async () => {
   platform = await aPlatform();
 });
 afterAll(() => platform.stop());
-
-interface Session {
-  readonly cookie: string;
-  readonly key: string;
-}
 
 /** The bytes of an answer as they came. */
 async function rawGet(address: string, path: string, headers: Readonly<Record<string, string>>) {
@@ -39,39 +36,18 @@ const link = (token = platform.own.token): Promise<Answer> =>
   platform.call('POST /api/v1/console/link', undefined, { token });
 const codeIn = ({ json }: Answer): string => new URL(String(json['url'])).hash.slice(1);
 
-/** Sends a body to the session's address as a page of the console would. */
-async function post(body: Json, headers: Readonly<Record<string, string>> = {}) {
-  const answer = await fetch(`http://${platform.address}/console/session`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json', ...headers },
-    body: JSON.stringify(body),
-  });
-  return { status: answer.status, headers: answer.headers, json: (await answer.json()) as Json };
-}
+const post = (body: Json, headers: Readonly<Record<string, string>> = {}) => postSession(platform, body, headers);
+const entered = async (token = platform.own.token): Promise<ConsoleSession> =>
+  enterConsole(platform, { code: codeIn(await link(token)) });
 
-async function entered(token = platform.own.token): Promise<Session> {
-  const { status, headers, json } = await post({ code: codeIn(await link(token)) });
-  expect([status, json['message']]).toEqual([200, undefined]);
-  return { cookie: (headers.get('set-cookie') ?? '').split(';', 1)[0] ?? '', key: String(json['key']) };
-}
-
-const sent = ({ cookie, key }: Partial<Session>): Readonly<Record<string, string>> => ({
-  ...(cookie === undefined ? {} : { cookie }),
-  ...(key === undefined ? {} : { 'x-longshore-console': key }),
-});
 /** A request through the passage; `{ws}` is the own workspace. */
-const through = (line: string, session: Partial<Session>, headers = {}, body?: unknown): Promise<Answer> =>
+const through = (line: string, session: Partial<ConsoleSession>, headers = {}, body?: unknown): Promise<Answer> =>
   platform.call(line.replace(' ', ' /console/api/v1').replace('{ws}', platform.own.workspaceId), body, {
     ...WITHOUT_TOKEN,
-    headers: { ...sent(session), ...headers },
+    headers: { ...sentBy(session), ...headers },
   });
-const statusOf = async (session: Partial<Session>, headers = {}): Promise<number> =>
+const statusOf = async (session: Partial<ConsoleSession>, headers = {}): Promise<number> =>
   (await through('GET /deployment/{ws}', session, headers)).status;
-
-async function aToken(body: Json = {}): Promise<{ readonly id: string; readonly key: string }> {
-  const { json } = await platform.call(`POST /api/v1/token/${platform.own.workspaceId}`, body);
-  return { id: String(json['id']), key: String(json['key']) };
-}
 
 test('a link begins one session, whose secrets are no token', async () => {
   const made = await link();
@@ -92,10 +68,10 @@ test('a pasted token begins a session, and a bad, revoked or one-use one does no
   expect(status).toBe(200);
   const session = { cookie: (headers.get('set-cookie') ?? '').split(';', 1)[0] ?? '', key: String(json['key']) };
   expect(await statusOf(session)).toBe(200);
-  const once = await aToken({ reusable: false });
+  const once = await aToken(platform, { reusable: false });
   const tried = [platform.revoked, once.key, 'eyJhbGciOiJIUzI1NiJ9.e30.c2ln', ''].map((token) => post({ token }));
   expect((await Promise.all(tried)).map((answer) => answer.status)).toEqual([401, 401, 401, 401]);
-  expect((await link((await aToken({ reusable: false })).key)).status).toBe(400);
+  expect((await link((await aToken(platform, { reusable: false })).key)).status).toBe(400);
   for (const body of [{}, { code: 'a', token: 'b' }]) expect((await post(body)).json['code']).toBe('invalid_body');
   expect((await post({ code: 5 })).json['message']).toContain('code');
 });
@@ -115,7 +91,7 @@ test('both halves are needed, and they must be of one session', async () => {
 });
 
 test('the API, models and calls ignore a session', async () => {
-  const headers = sent(await entered());
+  const headers = sentBy(await entered());
   const { name } = { name: 'site' };
   await platform.deploy(name, { stubType: 'endpoint/deployment' });
   for (const line of [
@@ -147,7 +123,7 @@ test('a page of another origin, and another name of the host, are turned away', 
 test('a session gets no signature of its workspace, and ends no key that tokens were signed with', async () => {
   const session = await entered();
   await platform.deploy('signs', { stubType: 'taskqueue/deployment' });
-  const headers = sent(session);
+  const headers = sentBy(session);
   const callback = encodeURIComponent('https://example.org/hook');
   const called = await platform.call(
     `POST /console/api/calls/taskqueue/signs?callback_url=${callback}`,
@@ -155,7 +131,7 @@ test('a session gets no signature of its workspace, and ends no key that tokens 
     { ...WITHOUT_TOKEN, headers },
   );
   expect([called.status, called.text]).toEqual([403, expect.stringContaining('not for calls from the console')]);
-  const administrator = sent(await entered(platform.admin.token));
+  const administrator = sentBy(await entered(platform.admin.token));
   const ended = await platform.call(
     'DELETE /console/api/v1/signing-key/first',
     {},
@@ -166,7 +142,7 @@ test('a session gets no signature of its workspace, and ends no key that tokens 
 
 test('what the session says it may do is what it may do', async () => {
   const rights = async (token: string): Promise<Json> => (await through('GET /session', await entered(token), {})).json;
-  const read = await aToken({ scopes: ['read'], name: 'looks' });
+  const read = await aToken(platform, { scopes: ['read'], name: 'looks' });
   const own = await rights(platform.own.token);
   expect(own).toMatchObject({ via: 'console', is_admin: false, workspace: { id: platform.own.workspaceId } });
   const reader = await rights(read.key);
@@ -195,7 +171,7 @@ test('operations of the gateway take a session, with the rights of its token', a
   expect([listed.status, listed.json['ok']]).toEqual([200, true]);
   const made = await through('POST /gateway/machines', admin, {}, { poolName: 'by-console' });
   expect(made.json).toMatchObject({ ok: true, agentUpstreamToken: expect.stringMatching(/./) });
-  const limited = await entered((await aToken({ scopes: ['invoke'] })).key);
+  const limited = await entered((await aToken(platform, { scopes: ['invoke'] })).key);
   expect((await through('GET /gateway/workers', limited)).json).toMatchObject({ ok: false });
   for (const session of [{}, { cookie: own.cookie }, { key: own.key }, { ...own, key: admin.key }]) {
     expect((await through('GET /gateway/machines', session)).status).toBe(401);
@@ -206,7 +182,7 @@ test('operations of the gateway take a session, with the rights of its token', a
   expect((await through('GET /gateway/machines', {}, byToken)).status).toBe(401);
   const outside = await platform.call('GET /api/v1/gateway/machines', undefined, {
     ...WITHOUT_TOKEN,
-    headers: sent(admin),
+    headers: sentBy(admin),
   });
   expect(outside.status).toBe(401);
   // Pages of other origins and names that are not ours are turned away, whatever the address is rewritten to.
@@ -235,7 +211,7 @@ test('only routes that say so are served through the passage', async () => {
     expect(rights).not.toContain(line);
   }
   for (const path of ['/console/api', '/console/api/v1', '/console/api/v2/session'])
-    expect([path, (await platform.call(`GET ${path}`, undefined, { ...WITHOUT_TOKEN, headers: sent(admin) })).status]) //
+    expect([path, (await platform.call(`GET ${path}`, undefined, { ...WITHOUT_TOKEN, headers: sentBy(admin) })).status]) //
       .toEqual([path, 404]);
 });
 
@@ -248,7 +224,7 @@ test('long answers of the passage are compressed for who takes that, and none el
   };
   // The rights of an administrator are some ten thousand characters.
   const path = '/api/v1/session';
-  const through = sent(session);
+  const through = sentBy(session);
   const plain = await ask(`/console${path}`, through);
   const small = await ask(`/console${path}`, { ...through, 'accept-encoding': 'br, gzip;q=0.8' });
   expect([plain.encoding, small.encoding, small.vary]).toEqual([undefined, 'gzip', 'accept-encoding']);
@@ -273,7 +249,7 @@ test('a change is recorded as one of the token, by way of the console', async ()
 });
 
 test('sessions of a workspace are listed, and each is ended by others; the trail has both', async () => {
-  const token = await aToken({ name: 'laptop' });
+  const token = await aToken(platform, { name: 'laptop' });
   const session = await entered(token.key);
   const path = `/api/v1/console/sessions/${platform.own.workspaceId}`;
   const listed = async (): Promise<Json | undefined> =>
@@ -287,7 +263,7 @@ test('sessions of a workspace are listed, and each is ended by others; the trail
   expect(
     ((await platform.call(`GET ${path}`)).json['data'] as Json[]).filter((one) => one['token_id'] === token.id),
   ).toHaveLength(1);
-  for (const by of [platform.revoked, platform.restricted, (await aToken({ scopes: ['read'] })).key])
+  for (const by of [platform.revoked, platform.restricted, (await aToken(platform, { scopes: ['read'] })).key])
     expect((await platform.call(`DELETE ${path}/${String(found?.['id'])}`, undefined, { token: by })).status).toBe(401);
   const foreign = `/api/v1/console/sessions/${platform.other.workspaceId}/${String(found?.['id'])}`;
   expect((await platform.call(`DELETE ${foreign}`, undefined, { token: platform.other.token })).status).toBe(404);
@@ -308,7 +284,7 @@ test('sessions of a workspace are listed, and each is ended by others; the trail
 
 describe('a session ends', () => {
   test('when its token is switched off, limited or deleted, at once', async () => {
-    const token = await aToken();
+    const token = await aToken(platform);
     const session = await entered(token.key);
     const change = (body: Json): Promise<Answer> =>
       platform.call(`PATCH /api/v1/token/${platform.own.workspaceId}/${token.id}`, body);
@@ -325,10 +301,10 @@ describe('a session ends', () => {
   });
 
   test('with its stream, when its token is switched off', async () => {
-    const token = await aToken();
+    const token = await aToken(platform);
     const session = await entered(token.key);
     const url = `http://${platform.address}/console/api/v1/logs/${platform.own.workspaceId}/stream`;
-    const answer = await fetch(url, { headers: sent(session) });
+    const answer = await fetch(url, { headers: sentBy(session) });
     expect(answer.status).toBe(200);
     let isOver = false;
     const read = answer.text().finally(() => (isOver = true));
@@ -339,12 +315,15 @@ describe('a session ends', () => {
 
   test('when it is signed out, and nothing of it is left', async () => {
     const session = await entered();
-    const shown = await platform.call('GET /console/session', undefined, { ...WITHOUT_TOKEN, headers: sent(session) });
+    const shown = await platform.call('GET /console/session', undefined, {
+      ...WITHOUT_TOKEN,
+      headers: sentBy(session),
+    });
     expect(shown.json).toMatchObject({ address: '127.0.0.1', is_clear: false });
     const url = `http://${platform.address}/console/session`;
-    const half = await fetch(url, { method: 'DELETE', headers: sent({ cookie: session.cookie }) });
+    const half = await fetch(url, { method: 'DELETE', headers: sentBy({ cookie: session.cookie }) });
     expect(half.status).toBe(401);
-    const out = await fetch(url, { method: 'DELETE', headers: sent(session) });
+    const out = await fetch(url, { method: 'DELETE', headers: sentBy(session) });
     expect([out.status, out.headers.get('clear-site-data')]).toEqual([200, '"cache", "storage"']);
     expect(out.headers.get('set-cookie')).toMatch(/^longshore_console=; .*Max-Age=0$/);
     expect(await statusOf(session)).toBe(401);
@@ -390,7 +369,7 @@ test('`longshore console` prints a link that signs in, and the way to it from an
 });
 
 test('the table has no secret, and a token has a bounded number of sessions', async () => {
-  const token = await aToken();
+  const token = await aToken(platform);
   const first = await entered(token.key);
   const links = await Promise.all(Array.from({ length: MOST_OF_TOKEN + 5 }, () => link(token.key)));
   expect(new Set(links.map(({ status }) => status))).toEqual(new Set([201]));

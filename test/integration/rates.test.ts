@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { request } from 'undici';
 import { CONSOLE_PER_MINUTE, SIGN_INS_PER_MINUTE } from '../../scheduler/api/http/console/passage.ts';
 import { REFUSALS_PER_MINUTE } from '../../scheduler/workspaces/identity/refusals.ts';
+import { enterConsole, sentBy } from './console-session.ts';
 import { aPlatform, WITH_FIELDS } from './verbs-fixture.ts';
 import type { Json, Person, Platform } from './verbs-fixture.ts';
 
@@ -233,19 +234,8 @@ test.each([
 ])('%s of a session of the web console have a rate of its own, for administrators, too', async (_, line) => {
   const made = await platform.call('POST /api/v1/console/link', undefined, { token: platform.admin.token });
   const code = new URL(String(made.json['url'])).hash.slice(1);
-  const begun = await fetch(`http://${platform.address}/console/session`, {
-    method: 'POST',
-    body: JSON.stringify({ code }),
-  });
-  const { key } = (await begun.json()) as { readonly key: string };
-  const cookie = (begun.headers.get('set-cookie') ?? '').split(';', 1)[0] ?? '';
-  const ask = async (): Promise<number> =>
-    (
-      await platform.call(line, undefined, {
-        token: '',
-        headers: { cookie, 'x-longshore-console': key },
-      })
-    ).status;
+  const headers = sentBy(await enterConsole(platform, { code }));
+  const ask = async (): Promise<number> => (await platform.call(line, undefined, { token: '', headers })).status;
   // Minutes of the clock count, so that one of two has all of them.
   const statuses = await Promise.all(Array.from({ length: 2 * CONSOLE_PER_MINUTE + 1 }, ask));
   expect(statuses.filter((status) => status === 429).length).toBeGreaterThan(0);
