@@ -79,6 +79,7 @@ test('job 8: stop, start and scale, in 3 clicks each; Escape leaves it as it is'
   await click(row(page, 'greets').getByRole('link', { name: 'greets', exact: true }));
   const dialog = page.getByRole('dialog');
   await click(button(version(page, 1), 'Stop …'));
+  await sees(button(dialog, 'Stop v1'));
   await page.keyboard.press('Escape');
   await dialog.waitFor({ state: 'detached', timeout: SEEN_MS });
   expect(await recordOf(platform, older)).toMatchObject({ active: true });
